@@ -82,7 +82,7 @@ class User:
         return plugins(FileProbe(), where, self.env | env, trusted=trusted, managed=str(self.managed))
 
     def entries(self, **how: Any) -> dict[str, Entry]:
-        listed = [entry for found in self.found(**how) for entry in found.scan.entries]
+        listed = [entry for found in self.found(**how) for entry in found.entries]
         # The first of a name wins, as in every source.
         return {entry.name: entry for entry in reversed(listed)}
 
@@ -90,4 +90,4 @@ class User:
         return sorted(self.entries(**how))
 
     def problems(self, **how: Any) -> list[Problem]:
-        return [problem for found in self.found(**how) for problem in found.scan.problems]
+        return [problem for found in self.found(**how) for problem in found.problems]

@@ -12,17 +12,18 @@ import pytest
 
 from hocket.catalog.configs import (
     DEFAULTS,
-    AgentFile,
     configs,
     folder,
-    get_config,
     is_seeded,
     packaged,
     spec_of,
 )
-from hocket.catalog.entries import CONFIG, Entry, Scan
+from hocket.catalog.discovery import discover
+from hocket.catalog.entries import CONFIG, Entry, Found
 from hocket.catalog.file_probe import FileProbe
-from hocket.errors import BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
+from hocket.catalog.report import find
+from hocket.config.settings import Config
+from hocket.errors import AgentNotFound, BadDefinition, SecurityError
 from hocket.providers.claude.launch import tools_of
 from hocket.providers.definition_files import REFUSED
 
@@ -41,10 +42,10 @@ def write(home: Path, stem: str, content: Any) -> Path:
     return path
 
 
-def scanned(home: Path) -> Scan:
+def scanned(home: Path) -> Found:
     (found,) = configs(FileProbe(), str(home))
-    assert found.place == (CONFIG, folder(str(home)), (home / "data/agents").is_dir(), len(found.scan.entries))
-    return found.scan
+    assert found.place == (CONFIG, folder(str(home)), (home / "data/agents").is_dir(), len(found.entries))
+    return found
 
 
 def entry(home: Path, stem: str, **values: Any) -> Entry:
@@ -59,10 +60,6 @@ def entry(home: Path, stem: str, **values: Any) -> Entry:
 @pytest.mark.req("S2-16", "S2-17", "S2-21")
 def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
     path = write(home, "developer", DEVELOPER)
-    found = get_config(str(home), "developer")
-    assert found == AgentFile("developer", "agents/developer.md", "Bash(file-tools *)", "bypassPermissions")
-    assert found is not None
-    assert found.as_json() == DEVELOPER
     (listed,) = scanned(home).entries
     assert listed == Entry(
         "developer",
@@ -75,9 +72,12 @@ def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
 
 
 @pytest.mark.req("S2-22", "S2-24")
-def test_config_of_unknown_agent_is_none(home: Path) -> None:
+def test_unknown_agent_has_no_config(home: Path) -> None:
     write(home, "developer", DEVELOPER)
-    assert get_config(str(home), "unknown") is None
+    found = discover(None, {"HOME": str(home)}, str(home), Config())
+    assert found.find("unknown") == ()
+    with pytest.raises(AgentNotFound):
+        find(found, "unknown")
 
 
 @pytest.mark.req("S2-23")
@@ -97,14 +97,15 @@ def test_a_file_whose_name_can_be_no_agents_is_told(home: Path) -> None:
 
 
 def test_a_home_without_configs_has_none(home: Path) -> None:
-    assert scanned(home) == Scan()
+    assert (scanned(home).entries, scanned(home).problems) == ((), ())
 
 
 @pytest.mark.req("S2-16")
 @pytest.mark.parametrize("values", [{}, {"name": None, "specPath": None, "allowedTools": None}, {"more": [1]}])
 def test_what_is_missing_is_nothing_and_what_is_unknown_is_left_alone(home: Path, values: Any) -> None:
     write(home, "bare", values)
-    assert get_config(str(home), "bare") == AgentFile("bare")
+    (found,) = scanned(home).entries
+    assert found.metadata == {"name": "bare", "specPath": None, "allowedTools": None, "permissionMode": None}
 
 
 @pytest.mark.req("S2-24")
@@ -137,34 +138,20 @@ def test_a_malformed_config_is_refused_and_hides_no_other(home: Path, content: A
     (problem,) = found.problems
     assert (problem.path, problem.kind, problem.cli_loads) == (str(path), REFUSED, False)
     assert reason in problem.reason
-    with pytest.raises(ConfigError, match=r"bad\.json, line 1"):
-        get_config(str(home), "bad")
+    assert problem.line == 1
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_line(home: Path) -> None:
+def test_invalid_utf8_is_refused_with_its_line(home: Path) -> None:
     write(home, "bad", "").write_bytes(b'{\n"name": "\xff"}')
-    with pytest.raises(ConfigError, match="line 2: is not UTF-8"):
-        get_config(str(home), "bad")
+    (problem,) = scanned(home).problems
+    assert (problem.line, problem.reason) == (2, "is not UTF-8 text")
 
 
 @pytest.mark.req("S2-24")
-def test_a_file_that_cannot_be_read_is_an_error_of_the_home(home: Path) -> None:
+def test_unreadable_config_is_a_problem(home: Path) -> None:
     os.mkfifo(write(home, "good", "{}").with_name("fifo.json"))
-    with pytest.raises(HomeError, match=r"fifo\.json"):
-        get_config(str(home), "fifo")
     write(home, "large", " " * 70_000)
-    with pytest.raises(HomeError, match=r"large\.json is larger"):
-        get_config(str(home), "large")
     assert {os.path.basename(problem.path) for problem in scanned(home).problems} == {"fifo.json", "large.json"}
-
-
-@pytest.mark.req("S2-26")
-@pytest.mark.parametrize("name", ["../secret", "a/b", "", ".", "..", "a\n", "a\0", "-x", "x" * 65, "a.b"])
-def test_a_name_that_is_no_file_name_is_refused_before_any_file_is_opened(home: Path, name: str) -> None:
-    (home / "data").mkdir()
-    (home / "data/secret.json").write_text("{}")
-    with pytest.raises(ValidationError):
-        get_config(str(home), name)
 
 
 @pytest.mark.req("S2-26")
@@ -178,25 +165,24 @@ def test_a_file_whose_name_cannot_be_an_agents_is_a_problem(home: Path) -> None:
 
 @pytest.mark.req("S2-19", "S2-62")
 def test_the_five_may_hand_over_and_never_work_unasked() -> None:
-    names = [default.name for default in DEFAULTS]
+    names = [default["name"] for default in DEFAULTS]
     assert names == ["developer", "developer-review", "qa", "planner", "orchestrator"]
     for default in DEFAULTS:
-        assert (default.spec_path, default.permission_mode) == (f"agents/{default.name}.md", "acceptEdits")
-        assert default.allowed_tools is not None
-        assert "Bash(hocket handoff *)" in default.allowed_tools
-        assert "Bash(scripts/agent/handoff.sh *)" in default.allowed_tools
-        assert "Bash" in tools_of(default.allowed_tools)
-        assert "Bash" not in default.allowed_tools.split()
+        assert (default["specPath"], default["permissionMode"]) == (f"agents/{default['name']}.md", "acceptEdits")
+        assert "Bash(hocket handoff *)" in default["allowedTools"]
+        assert "Bash(scripts/agent/handoff.sh *)" in default["allowedTools"]
+        assert "Bash" in tools_of(default["allowedTools"])
+        assert "Bash" not in default["allowedTools"].split()
 
 
 @pytest.mark.req("S2-19")
 def test_only_those_who_write_may_edit() -> None:
-    writing = {default.name for default in DEFAULTS if "Edit" in tools_of(default.allowed_tools or "")}
+    writing = {default["name"] for default in DEFAULTS if "Edit" in tools_of(default["allowedTools"])}
     assert writing == {"developer", "qa"}
 
 
 @pytest.mark.req("S2-78")
-@pytest.mark.parametrize("name", [default.name for default in DEFAULTS])
+@pytest.mark.parametrize("name", [default["name"] for default in DEFAULTS])
 def test_the_five_know_how_to_hand_over(name: str) -> None:
     told = " ".join(packaged(name).split())
     assert 15 <= len(packaged(name).splitlines()) <= 35
@@ -219,7 +205,7 @@ def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> Non
     told = " ".join(packaged("orchestrator").split())
     assert "You write no code yourself." in told
     assert "no other way to start an agent" in told
-    tools = next(default.allowed_tools for default in DEFAULTS if default.name == "orchestrator") or ""
+    tools = next(default["allowedTools"] for default in DEFAULTS if default["name"] == "orchestrator")
     assert {"Task", "Agent", "Edit", "Write"}.isdisjoint(tools_of(tools))
 
 
@@ -229,13 +215,13 @@ def test_the_command_that_is_taught_is_the_one_that_is_allowed() -> None:
     from hocket.cli.usage import COMMANDS
 
     for default in DEFAULTS:
-        for command in re.findall(r"`hocket (\w+)[^`]*`", packaged(default.name)):
+        for command in re.findall(r"`hocket (\w+)[^`]*`", packaged(default["name"])):
             assert command in COMMANDS
-            assert f"Bash(hocket {command} *)" in (default.allowed_tools or "")
+            assert f"Bash(hocket {command} *)" in default["allowedTools"]
 
 
 def test_one_of_the_five_is_seeded_until_somebody_changes_it(home: Path) -> None:
-    write(home, "qa", next(default for default in DEFAULTS if default.name == "qa").as_json())
+    write(home, "qa", next(default for default in DEFAULTS if default["name"] == "qa"))
     write(home, "developer", DEVELOPER)
     assert {entry.name: is_seeded(entry) for entry in scanned(home).entries} == {"qa": True, "developer": False}
 
@@ -280,15 +266,15 @@ def test_a_projects_instructions_may_narrow_what_the_config_allows_and_never_wid
 
 
 @pytest.mark.req("S2-19", "S2-54")
-@pytest.mark.parametrize("default", DEFAULTS, ids=lambda default: default.name)
-def test_the_five_have_instructions_where_the_project_has_none(home: Path, project: Path, default: AgentFile) -> None:
-    seeded = entry(home, default.name, **default.as_json())
+@pytest.mark.parametrize("default", DEFAULTS, ids=lambda default: default["name"])
+def test_default_agent_has_packaged_instructions(home: Path, project: Path, default: dict[str, str]) -> None:
+    seeded = entry(home, default["name"], **default)
     definition, owner = spec_of(seeded, str(project), {})
     assert owner is None
     assert definition.fields["prompt"].startswith("You are the ")
-    assert definition.fields["description"] in packaged(default.name)
+    assert definition.fields["description"] in packaged(default["name"])
     (project / "agents").mkdir()
-    (project / f"agents/{default.name}.md").write_text("Ours.")
+    (project / f"agents/{default['name']}.md").write_text("Ours.")
     assert spec_of(seeded, str(project), {})[0].fields["prompt"] == "Ours."
 
 

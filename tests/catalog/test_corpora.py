@@ -52,7 +52,7 @@ def test_real_collections_have_the_names_that_the_real_cli_loads(
         (folder / ".claude").mkdir()
         (folder / ".claude/agents").symlink_to(collections / name)
         (place,) = source(folder)
-        found[name] = sorted(entry.name for entry in place.scan.entries)
+        found[name] = sorted(entry.name for entry in place.entries)
     assert found == loaded
 
 
@@ -63,6 +63,6 @@ def test_every_real_file_is_listed_or_has_its_reason(collections: Path, tmp_path
     (place,) = as_projects(tmp_path)
     files = {str(path.relative_to(collections)) for path in collections.rglob("*.md") if path.is_file()}
     base = f"{tmp_path}/.claude/agents/"
-    told = {entry.path for entry in place.scan.entries} | {problem.path for problem in place.scan.problems}
+    told = {entry.path for entry in place.entries} | {problem.path for problem in place.problems}
     assert files <= {path.removeprefix(base) for path in told}
     assert len(files) > 1000

@@ -235,12 +235,12 @@ def test_a_config_that_somebody_wrote_counts_as_an_agent(agents: AgentWorld) -> 
 @pytest.mark.req("S4-25")
 def test_the_configs_that_hocket_brings_along_do_not_count_until_somebody_changes_one(agents: AgentWorld) -> None:
     for default in DEFAULTS:
-        agents.agent_config(default.name, **default.as_json())
+        agents.agent_config(default["name"], **default)
     catalog = agents.catalog()
     assert len(catalog.ranked) == len(DEFAULTS)
     with pytest.raises(NoAgentsFound):
         require_agents(catalog)
-    agents.agent_config(DEFAULTS[0].name)
+    agents.agent_config(DEFAULTS[0]["name"])
     require_agents(agents.catalog())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from catalog.definition_writing import put
 
-from hocket.catalog.entries import LIBRARY, PROJECT, Scan
+from hocket.catalog.entries import LIBRARY, PROJECT, Found
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.files import find_in, scan
 from hocket.providers.definition_files import DUPLICATE, HIDDEN
@@ -36,7 +36,7 @@ def define(path: Path, name: str) -> None:
     put(path, f"name: {name}\ndescription: d\n")
 
 
-def scanned(folder: Path, source: str = PROJECT) -> Scan:
+def scanned(folder: Path, source: str = PROJECT) -> Found:
     return scan(FileProbe(), str(folder), source)
 
 

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.catalog.names import address_of, is_address, validate_agent_name, validate_agent_path
-from hocket.errors import SecurityError, ValidationError
+from hocket.catalog.names import address_of, is_address, validate_agent_path
+from hocket.errors import SecurityError
 
 
 @pytest.mark.req("S4-41", "S4-42")
 @pytest.mark.parametrize("name", ["a", "A-b_9", "9", "n" * 64])
 def test_a_name_of_letters_digits_dashes_and_underscores_is_its_own_address(name: str) -> None:
-    assert validate_agent_name(name) == name
     assert is_address(name)
     assert address_of(name) == name
 
@@ -23,14 +22,12 @@ def test_a_name_of_letters_digits_dashes_and_underscores_is_its_own_address(name
 @pytest.mark.req("S4-41", "S4-42", "S4-43")
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "a b", "a.b", "a/b", "../a", "-a", "_a", "a\n", "\u00e9", "n" * 65, None, 5, b"a", ["a"], True],
+    ["", " ", "a b", "a.b", "a/b", "../a", "-a", "_a", "a\n", "\u00e9", "n" * 65],
     ids=repr,
 )
-def test_any_other_name_is_refused_before_it_is_used(name: object) -> None:
-    with pytest.raises(ValidationError) as caught:
-        validate_agent_name(name)
-    assert caught.value.exit_code == 2
-    assert len(caught.value.message) < 200
+def test_any_other_name_is_not_its_own_address(name: str) -> None:
+    assert not is_address(name)
+    assert address_of(name) != name
 
 
 @pytest.mark.parametrize(

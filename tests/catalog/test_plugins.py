@@ -37,11 +37,11 @@ def test_a_plugin_that_is_switched_on_gives_its_agents(user: User) -> None:
     user.switch(ALPHA)
     (found,) = user.found()
     assert found.place == SearchedPlace(PLUGIN, str(folder / "agents"), True, 1)
-    (entry,) = found.scan.entries
+    (entry,) = found.entries
     assert (entry.name, entry.source, entry.path) == ("alpha:one", PLUGIN, str(folder / "agents/one.md"))
     assert (entry.description, entry.tags, entry.project) == ("does one", ("a", "b"), None)
     assert entry.metadata["name"] == "one"
-    assert found.scan.problems == ()
+    assert found.problems == ()
 
 
 @pytest.mark.parametrize("on", [False, [], ["1.0.0"]], ids=repr)

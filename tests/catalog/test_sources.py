@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from catalog.definition_writing import agent, put
 
-from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Scan, SearchedPlace
+from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, SearchedPlace
 from hocket.catalog.file_probe import ABSENT, FileProbe
 from hocket.catalog.files import find_in, names_in
 from hocket.catalog.sources import library, managed, project_roots, projects, users
@@ -16,7 +16,7 @@ from hocket.providers.definition_files import HIDDEN
 
 
 def names(found: list[Found]) -> list[list[str]]:
-    return [[entry.name for entry in one.scan.entries] for one in found]
+    return [[entry.name for entry in one.entries] for one in found]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_projects_count_from_the_directory_up_to_the_repositorys_root(tmp_path: 
         SearchedPlace(PROJECT, str(repository / "a/.claude/agents"), False, 0),
         SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 1),
     ]
-    assert [entry.project for one in found for entry in one.scan.entries] == [str(inner), str(repository)]
+    assert [entry.project for one in found for entry in one.entries] == [str(inner), str(repository)]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_outside_of_a_repository_folders_above_count_while_they_are_the_users_al
     assert names(found) == [["mine"], [], ["left-here"]]
     top = tmp_path / "top"
     assert [one.place.path for one in found] == [f"{folder}/.claude/agents" for folder in (nested, top / "a", top)]
-    assert found[2].scan.entries[0].project == str(top)
+    assert found[2].entries[0].project == str(top)
     assert project_roots(FileProbe(), str(nested), env(tmp_path)) == [str(nested)]
 
 
@@ -80,7 +80,7 @@ def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_r
     (tmp_path / shared).chmod(mode)
     found = projects(FileProbe(), str(nested), env(tmp_path))
     assert [name for one in names(found) for name in one] == ["mine"]
-    (problem,) = [problem for one in found for problem in one.scan.problems]
+    (problem,) = [problem for one in found for problem in one.problems]
     assert (problem.path, problem.kind, problem.cli_loads) == (
         *(str(tmp_path / "top/.claude/agents"), HIDDEN),
         True,
@@ -93,7 +93,7 @@ def test_outside_of_a_repository_somebody_elses_folder_ends_the_way(tmp_path: Pa
     os.chown(nested.parent, 1234, -1)
     found = projects(FileProbe(), str(nested), env(tmp_path))
     assert names(found) == [["mine"]]
-    assert [problem.kind for problem in found[0].scan.problems] == [HIDDEN]
+    assert [problem.kind for problem in found[0].problems] == [HIDDEN]
 
 
 def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_path: Path, nested: Path) -> None:
@@ -126,7 +126,7 @@ def worktree(tmp_path: Path) -> Path:
 def test_a_worktree_without_definitions_has_those_of_its_repository(tmp_path: Path, worktree: Path) -> None:
     found = projects(FileProbe(), str(worktree), env(tmp_path))
     assert names(found) == [[], ["main"]]
-    entry = found[1].scan.entries[0]
+    entry = found[1].entries[0]
     assert (entry.path, entry.project) == (str(tmp_path / "main/.claude/agents/main.md"), str(worktree))
 
 
@@ -164,7 +164,7 @@ def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_pa
     (tmp_path / "other" / "link").symlink_to(repository / "a")
     found = projects(FileProbe(), str(tmp_path / "other/link"), env(tmp_path))
     assert names(found) == [["near"], ["root"]]
-    assert [entry.path for one in found for entry in one.scan.entries] == [
+    assert [entry.path for one in found for entry in one.entries] == [
         *(f"{repository}/a/.claude/agents/near.md", f"{repository}/.claude/agents/root.md")
     ]
 
@@ -173,7 +173,7 @@ def test_links_within_a_project_are_not_resolved(tmp_path: Path, repository: Pat
     agent(tmp_path / "elsewhere", "x")
     (repository / ".claude").symlink_to(tmp_path / "elsewhere/.claude")
     (found,) = projects(FileProbe(), str(repository), env(tmp_path))
-    assert [entry.path for entry in found.scan.entries] == [f"{repository}/.claude/agents/x.md"]
+    assert [entry.path for entry in found.entries] == [f"{repository}/.claude/agents/x.md"]
 
 
 @pytest.mark.parametrize("spelled", ["link", "home/", "home"])
@@ -213,7 +213,7 @@ def test_a_project_without_a_folder_or_with_an_empty_one_is_no_problem(tmp_path:
     assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), False, 0))
     (repository / ".claude/agents").mkdir(parents=True)
     (found,) = projects(FileProbe(), str(repository), env(tmp_path))
-    assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 0), Scan())
+    assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 0))
 
 
 def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path, repository: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path, repository: Pat
     (repository / ".claude/agents").write_text("")
     (found,) = projects(FileProbe(), str(repository), env(tmp_path))
     assert not found.place.exists
-    assert [problem.reason for problem in found.scan.problems] == ["is not a directory"]
+    assert [problem.reason for problem in found.problems] == ["is not a directory"]
 
 
 def test_what_was_looked_for_in_vain_is_remembered(tmp_path: Path, repository: Path) -> None:
@@ -240,7 +240,7 @@ def test_the_users_own_definitions_lie_in_the_home(tmp_path: Path) -> None:
     own = agent(tmp_path / "home", "x")
     (found,) = users(FileProbe(), "/p", env(tmp_path))
     assert found.place == SearchedPlace(GLOBAL, str(own.parent), True, 1)
-    assert (found.scan.entries[0].path, found.scan.entries[0].project) == (str(own), None)
+    assert (found.entries[0].path, found.entries[0].project) == (str(own), None)
     assert users(FileProbe(), "/p", {}) == []
 
 
@@ -258,7 +258,7 @@ def test_the_library_lies_beside_the_users_own_definitions(tmp_path: Path) -> No
     put(tmp_path / "home/.claude/agents-library/x.md", "name: x\ndescription: d")
     (found,) = library(FileProbe(), "/p", env(tmp_path))
     assert found.place == SearchedPlace(LIBRARY, str(tmp_path / "home/.claude/agents-library"), True, 1)
-    assert found.scan.entries[0].source == LIBRARY
+    assert found.entries[0].source == LIBRARY
     assert library(FileProbe(), "/p", {}) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from catalog.definition_writing import put
 
-from hocket.catalog.entries import Scan
+from hocket.catalog.entries import Found
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects
 
@@ -49,9 +49,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def scanned(folder: Path) -> Scan:
+def scanned(folder: Path) -> Found:
     (found,) = projects(FileProbe(), str(folder.parents[1]), {"HOME": str(folder.parents[1])[:-2]})
-    return found.scan
+    return found
 
 
 @pytest.mark.req("S4-39", "S4-44", "S4-48")

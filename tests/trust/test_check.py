@@ -160,10 +160,9 @@ def test_a_config_that_somebody_wrote_must_not_be_hidden_either(ground: Ground) 
 
 def test_a_config_that_hocket_brought_along_may_be_hidden(ground: Ground) -> None:
     for default in DEFAULTS:
-        fields = default.as_json()
-        ground.agent_config(fields.pop("name"), **fields)
-        write(ground.locals, default.name)
-        agrees(ground, default.name, [])
+        ground.agent_config(default["name"], **default)
+        write(ground.locals, default["name"])
+        agrees(ground, default["name"], [])
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "cursor-agent", "gemini"])

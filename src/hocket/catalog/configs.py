@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from hocket.catalog.entries import CONFIG, Entry, Found, Problem, Scan, SearchedPlace
-from hocket.catalog.file_probe import MAX_FILE, FileProbe, parse_object
-from hocket.catalog.names import is_address, validate_agent_name, validate_agent_path
+from hocket.catalog.entries import CONFIG, Entry, Found, Problem, SearchedPlace
+from hocket.catalog.file_probe import MAX_FILE, FileProbe
+from hocket.catalog.names import is_address, validate_agent_path
 from hocket.catalog.sources import project_roots
 from hocket.config import PERMISSION_MODES
 from hocket.config.reading import read_bounded
-from hocket.errors import BadDefinition, ConfigError, HomeError
+from hocket.errors import BadDefinition
 from hocket.input_limits import is_text
 from hocket.model import Definition
 from hocket.providers.defining import DEFINITIONS
@@ -27,20 +27,6 @@ MAX_CONFIG = 64 * 1024
 _KEYS = ("name", "specPath", "allowedTools", "permissionMode")
 _FROM_SPEC = ("description", "model", "tools", "disallowedTools", "maxTurns", "prompt")
 """Fields that the file of instructions may have: none that allows more than the config does."""
-
-
-class AgentFile(NamedTuple):
-    """The config of one of Hocket's own agents."""
-
-    name: str
-    spec_path: str | None = None
-    """Its file of instructions, relative to the project's root."""
-    allowed_tools: str | None = None
-    permission_mode: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the documented form."""
-        return dict(zip(_KEYS, self, strict=True))
 
 
 # --- Default agents -----------------------------------------------------------------------------------------
@@ -58,9 +44,11 @@ _TOOLS = {
     "planner": f"{_LOOKING} {_HAND_OFF}",
     "orchestrator": f"{_LOOKING} Bash(hocket agents *) {_HAND_OFF}",
 }
-DEFAULTS = tuple(AgentFile(name, f"agents/{name}.md", tools, "acceptEdits") for name, tools in _TOOLS.items())
-"""The agents of a new home."""
-_DEFAULT_PATHS = {default.name: default.spec_path for default in DEFAULTS}
+DEFAULTS = tuple(
+    {"name": name, "specPath": f"agents/{name}.md", "allowedTools": tools, "permissionMode": "acceptEdits"}
+    for name, tools in _TOOLS.items()
+)
+"""The configs of a new home."""
 
 
 def is_seeded(entry: Entry) -> bool:
@@ -69,7 +57,8 @@ def is_seeded(entry: Entry) -> bool:
 
 
 def is_default_config(metadata: Mapping[str, Any]) -> bool:
-    return dict(metadata) in [default.as_json() for default in DEFAULTS]
+    """True for the content of an unchanged default config."""
+    return dict(metadata) in DEFAULTS
 
 
 def packaged(name: str) -> str:
@@ -94,47 +83,33 @@ def configs(look: FileProbe, home: str) -> list[Found]:
         if not file.name.endswith(".json") or (file.name.startswith(".") and not file.name.startswith("..")):
             continue
         content = look.read_object(file.path, MAX_CONFIG)
-        found = _parse(content, file.name.removesuffix(".json")) if isinstance(content, dict) else content
-        if isinstance(found, Fault):
-            problems.append(Problem(file.path, found.line, found.reason, False, REFUSED))
-        elif found is not None:
-            entries.append(_entry(found, file.path))
+        if content is None:
+            continue
+        name = file.name.removesuffix(".json")
+        fault = content if isinstance(content, Fault) else _complaint(name, content)
+        if fault is not None:
+            problems.append(Problem(file.path, fault.line, fault.reason, False, REFUSED))
+        elif not isinstance(content, Fault):
+            entries.append(_entry(name, content, file.path))
     where = SearchedPlace(CONFIG, place, look.exists(place), len(entries))
-    return [Found(where, Scan(tuple(entries), tuple(problems)))]
+    return [Found(where, tuple(entries), tuple(problems))]
 
 
-def get_config(home: str, name: str) -> AgentFile | None:
-    """Return the config with a name, or None. Raises for an invalid name or file."""
-    path = os.path.join(folder(home), f"{validate_agent_name(name)}.json")
-    content = read_bounded(path, MAX_CONFIG, HomeError)
-    if content is None:
-        return None
-    values = parse_object(content)
-    found = _parse(values, name) if isinstance(values, dict) else values
-    if isinstance(found, Fault):
-        raise ConfigError(f"{path}, line {found.line}: {found.reason}")
-    return found
-
-
-def _parse(values: Mapping[str, Any], stem: str) -> AgentFile | Fault:
-    """Return the config in a JSON object. Every key is optional; an invalid value is refused."""
-    name, spec_path, tools, mode = given = [values.get(key) for key in _KEYS]
-    for key, value in zip(_KEYS, given, strict=True):
+def _complaint(stem: str, values: Mapping[str, Any]) -> Fault | None:
+    """Return why a config cannot be used. Every key is optional; an invalid value is refused."""
+    for key in _KEYS:
+        value = values.get(key)
         if value is not None and not (isinstance(value, str) and is_text(value)):
             return Fault(1, f"{key} must be a string; got {shown(value)}")
-    reason = _complaint(stem, name, spec_path, mode)
-    return Fault(1, reason) if reason else AgentFile(stem, spec_path, tools, mode)
-
-
-def _complaint(stem: str, name: str | None, spec_path: str | None, mode: str | None) -> str | None:
+    name, spec_path, _, mode = (values.get(key) for key in _KEYS)
     if not is_address(stem):
-        return f"invalid agent name: {shown(stem)} (use letters, digits, - and _)"
+        return Fault(1, f"invalid agent name: {shown(stem)} (use letters, digits, - and _)")
     if name not in (None, stem):
-        return f"name is {shown(name)}, but the file is called {stem}.json"
+        return Fault(1, f"name is {shown(name)}, but the file is called {stem}.json")
     if mode is not None and mode not in PERMISSION_MODES:
-        return f"invalid permissionMode: {shown(mode)} (choose {', '.join(PERMISSION_MODES)})"
+        return Fault(1, f"invalid permissionMode: {shown(mode)} (choose {', '.join(PERMISSION_MODES)})")
     if spec_path is not None and (not spec_path or "\0" in spec_path or _leaves(spec_path)):
-        return f"specPath is {shown(spec_path)}, which is not a path within a project"
+        return Fault(1, f"specPath is {shown(spec_path)}, which is not a path within a project")
     return None
 
 
@@ -142,19 +117,26 @@ def _leaves(path: str) -> bool:
     return os.path.isabs(path) or os.path.normpath(path).split("/")[0] == ".."
 
 
-def _entry(found: AgentFile, path: str) -> Entry:
-    described = _own_description(found.name) if _is_default(found.name, found.spec_path) else ""
-    return Entry(found.name, CONFIG, path, description=described, metadata=found.as_json(), target=found.spec_path)
+def _entry(name: str, values: Mapping[str, Any], path: str) -> Entry:
+    config = {key: values.get(key) for key in _KEYS} | {"name": name}
+    spec_path = config["specPath"]
+    described = _own_description(name) if _is_default(name, spec_path) else ""
+    return Entry(name, CONFIG, path, description=described, metadata=config, target=spec_path)
 
 
 def _is_default(name: str, spec_path: str | None) -> bool:
-    return name in _DEFAULT_PATHS and spec_path in (None, _DEFAULT_PATHS[name])
+    return any(name == default["name"] and spec_path in (None, default["specPath"]) for default in DEFAULTS)
 
 
 @cache
 def _own_description(name: str) -> str:
     head = DEFINITIONS.parse(packaged(name).encode())
     return str(head.values.get("description", "")) if isinstance(head, Head) else ""
+
+
+def privileges_of(entry: Entry) -> tuple[str | None, str | None]:
+    """Return the permission mode and the allowed tools of a config's agent."""
+    return entry.metadata["permissionMode"], entry.metadata["allowedTools"]
 
 
 # --- Instructions -------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from hocket.catalog.configs import DEFAULTS, AgentFile, folder
+from hocket.catalog.configs import DEFAULTS, folder
 from hocket.secret_files import sync_directory
 
 UNFINISHED = ".seeding"
@@ -36,16 +37,16 @@ def seed(home: Path) -> bool:
     return True
 
 
-def _write(place: Path, config: AgentFile) -> None:
+def _write(place: Path, config: Mapping[str, str]) -> None:
     """Write a config atomically, unless it exists."""
-    unfinished = place / f".{config.name}.unfinished"
+    unfinished = place / f".{config['name']}.unfinished"
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(config.as_json(), indent=2) + "\n")
+        file.write(json.dumps(config, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):
         # Unlike a rename, a link replaces nothing.
-        os.link(unfinished, place / f"{config.name}.json")
+        os.link(unfinished, place / f"{config['name']}.json")
     unfinished.unlink()

@@ -23,7 +23,6 @@ from hocket.catalog.entries import (
     Entry,
     Found,
     Problem,
-    Scan,
     SearchedPlace,
     entry_of,
 )
@@ -129,7 +128,7 @@ def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[Entry, ..
     """Return all candidates by name as written, the winner first."""
     candidates: dict[str, list[Entry]] = {}
     for one in found:
-        for entry in one.scan.entries:
+        for entry in one.entries:
             candidates.setdefault(entry.name, []).append(entry)
     return {name: _with_alias(candidates[name], config.agents.get(name)) for name in sorted(candidates)}
 
@@ -145,7 +144,7 @@ def _problems(
     found: Iterable[Found], ranked: Mapping[str, Sequence[Entry]], addresses: Mapping[str, str]
 ) -> tuple[Problem, ...]:
     """Return all problems once, by path and line."""
-    unique = {problem for one in found for problem in one.scan.problems} | set(_renamed(ranked, addresses))
+    unique = {problem for one in found for problem in one.problems} | set(_renamed(ranked, addresses))
     return tuple(sorted(unique, key=lambda problem: (problem.path, problem.line or 0, problem.kind, problem.reason)))
 
 
@@ -200,7 +199,7 @@ def _aliases(look: FileProbe, query: _Query, found: Sequence[Found]) -> list[Fou
         if target != name or name not in others:
             entries.append(_alias(name, alias, _meant(look, target, query, others)))
     return [
-        Found(SearchedPlace(ALIAS, file, True, len(entries)), Scan(tuple(entries), tuple(_dead(look, entries, query))))
+        Found(SearchedPlace(ALIAS, file, True, len(entries)), tuple(entries), tuple(_dead(look, entries, query)))
         for file, entries in by_file.items()
         if entries
     ]

@@ -70,13 +70,6 @@ class NeededApproval(NamedTuple):
     targets: tuple[str, ...] = ()
 
 
-class Scan(NamedTuple):
-    """The definitions of one source, each name once, and its problems."""
-
-    entries: tuple[Entry, ...] = ()
-    problems: tuple[Problem, ...] = ()
-
-
 class SearchedPlace(NamedTuple):
     """A place that was searched, and how many definitions it has."""
 
@@ -87,10 +80,11 @@ class SearchedPlace(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One place, and what it has."""
+    """One place with its definitions, each name once, and its problems."""
 
     place: SearchedPlace
-    scan: Scan = Scan()
+    entries: tuple[Entry, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from hocket.catalog.entries import LIBRARY, PROJECT, Entry, Problem, Scan, entry_of
+from hocket.catalog.entries import LIBRARY, PROJECT, Entry, Found, Problem, SearchedPlace, entry_of
 from hocket.catalog.file_probe import MAX_FILE, FileProbe, is_young, kind_of, signature_at
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition, BadDirectory
@@ -225,8 +226,12 @@ class _Claim(NamedTuple):
     problem: Problem | None = None
 
 
-def scan(look: FileProbe, folder: str, source: str, project: str | None = None) -> Scan:
+def scan(look: FileProbe, folder: str, source: str, project: str | None = None) -> Found:
     """Return every definition below a folder, and the problems with all other files there."""
+    found = look.stat(folder)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        wrong = () if found is None else (Problem(folder, None, "is not a directory", False, REFUSED),)
+        return Found(SearchedPlace(source, folder, False, 0), (), wrong)
     problems: list[Problem] = [link_problem(folder)] if os.path.islink(folder) else []
     walk, claims = Walk(look, folder, problems), dict[str, list[_Claim]]()
     for candidate in walk:
@@ -242,7 +247,8 @@ def scan(look: FileProbe, folder: str, source: str, project: str | None = None) 
             entries.append(entry_of(winner[1], winner[0].path, source, project))
     if source == LIBRARY:  # which the CLI does not know
         problems = [replace(problem, cli_loads=False) for problem in problems]
-    return Scan(tuple(entries), tuple(sorted(problems, key=lambda problem: (problem.path, problem.line or 0))))
+    in_order = sorted(problems, key=lambda problem: (problem.path, problem.line or 0))
+    return Found(SearchedPlace(source, folder, True, len(entries)), tuple(entries), tuple(in_order))
 
 
 def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tuple[Candidate, Head] | None:

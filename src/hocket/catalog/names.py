@@ -9,7 +9,7 @@ from collections.abc import Container
 from hashlib import sha256
 from itertools import count
 
-from hocket.errors import SecurityError, ValidationError
+from hocket.errors import SecurityError
 
 MAX_ADDRESS = 64
 ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -34,20 +34,6 @@ def _derived(name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     fit = _UNFIT.sub("-", plain).lstrip("-_")[:MAX_ADDRESS].rstrip("-")
     return fit or f"agent-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
-def validate_agent_name(name: object) -> str:
-    """Return a valid name. Raises ValidationError otherwise."""
-    if not isinstance(name, str):
-        raise ValidationError(f"an agent's name must be a string; got {type(name).__name__}")
-    if is_address(name):
-        return name
-    if len(name) > MAX_ADDRESS:
-        raise ValidationError(f"invalid agent name: {name[:MAX_ADDRESS]!r}... is longer than {MAX_ADDRESS} characters")
-    raise ValidationError(
-        f"invalid agent name: {name!r}",
-        "use letters, digits, - and _, beginning with a letter or a digit",
-    )
 
 
 def validate_agent_path(path: str, base: str) -> str:

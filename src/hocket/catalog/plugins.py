@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from hocket.catalog.entries import PLUGIN, Entry, Found, Problem, Scan, SearchedPlace, entry_of
+from hocket.catalog.entries import PLUGIN, Entry, Found, Problem, SearchedPlace, entry_of
 from hocket.catalog.file_probe import MAX_FILE, FileProbe
 from hocket.catalog.files import RETIRED, printable
 from hocket.catalog.sources import main_root
@@ -43,7 +43,7 @@ def plugins(
     if faults:
         base = DEFINITIONS.plugin_folder(cwd, env) or cwd
         problems = tuple(Problem(path, line, reason, False, kind) for path, line, reason, kind in faults)
-        found.append(Found(SearchedPlace(PLUGIN, base, look.exists(base), 0), Scan((), problems)))
+        found.append(Found(SearchedPlace(PLUGIN, base, look.exists(base), 0), (), problems))
     return found
 
 
@@ -75,7 +75,7 @@ def _scan(look: FileProbe, plugin: Plugin) -> Found:
         entries[entry.name] = entry
     folder = os.path.join(plugin.root, "agents")
     place = SearchedPlace(PLUGIN, folder, look.exists(folder), len(entries))
-    return Found(place, Scan(tuple(entries.values()), tuple(sorted(problems, key=lambda p: (p.path, p.line or 0)))))
+    return Found(place, tuple(entries.values()), tuple(sorted(problems, key=lambda p: (p.path, p.line or 0))))
 
 
 def _files(look: FileProbe, plugin: Plugin, problems: list[Problem]) -> Iterator[tuple[str, str]]:

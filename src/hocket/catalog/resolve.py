@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hocket.catalog.configs import get_config, is_seeded, spec_of
+from hocket.catalog.configs import is_seeded, privileges_of, spec_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, Catalog, Entry
 from hocket.catalog.files import check_project, find_in, names_in, read_definition
@@ -162,12 +162,9 @@ def _of_entry(entry: Entry, caller: _Caller, name: str) -> UncheckedAgent:
 def _configured(entry: Entry, caller: _Caller) -> UncheckedAgent:
     """Return one of Hocket's own agents: privileges by its config, instructions by the project or by Hocket."""
     definition, project = spec_of(entry, caller.cwd, caller.env)
-    config = get_config(caller.config.home or "", entry.name)
     found = _defined(definition, LOCATIONS[CONFIG], None, project, caller)
-    if config is None:
-        return found  # removed since it was listed
-    agent = replace(found.agent, permission_mode=config.permission_mode, allowed_tools=config.allowed_tools)
-    return replace(found, agent=agent)
+    mode, tools = privileges_of(entry)
+    return replace(found, agent=replace(found.agent, permission_mode=mode, allowed_tools=tools))
 
 
 def _defined_at(path: str, caller: _Caller) -> UncheckedAgent:

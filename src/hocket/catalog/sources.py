@@ -6,11 +6,11 @@ import os
 import stat
 from typing import NamedTuple
 
-from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Problem, Scan, SearchedPlace
+from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Problem
 from hocket.catalog.file_probe import FileProbe, real_path
 from hocket.catalog.files import Environ, printable, scan
 from hocket.providers.defining import DEFINITIONS
-from hocket.providers.definition_files import HIDDEN, REFUSED
+from hocket.providers.definition_files import HIDDEN
 
 _MAX_POINTER = 4096
 """Bytes of the files in which git stores paths."""
@@ -18,7 +18,7 @@ _MAX_POINTER = 4096
 
 def managed(look: FileProbe, folder: str = DEFINITIONS.managed_folder) -> list[Found]:
     """Search the machine's own definitions."""
-    return [_found(look, MANAGED, folder)]
+    return [scan(look, folder, MANAGED)]
 
 
 def projects(look: FileProbe, cwd: str, env: Environ) -> list[Found]:
@@ -31,23 +31,22 @@ def projects(look: FileProbe, cwd: str, env: Environ) -> list[Found]:
     if around.in_repository and not look.exists(folders[-1][0]):
         main = _main_checkout(look, folders[-1][1])
         folders += [(DEFINITIONS.project_folder(main), folders[-1][1])] if main else []
-    found = [_found(look, PROJECT, folder, root) for folder, root in folders if real_path(folder) != own]
-    if found and problems:
-        nearest = found[0].scan
-        found[0] = found[0]._replace(scan=nearest._replace(problems=(*nearest.problems, *problems)))
+    found = [scan(look, folder, PROJECT, root) for folder, root in folders if real_path(folder) != own]
+    if found:
+        found[0] = found[0]._replace(problems=(*found[0].problems, *problems))
     return found
 
 
 def users(look: FileProbe, cwd: str, env: Environ) -> list[Found]:
     """Search the user's own definitions. None if the environment names no user."""
     folder = DEFINITIONS.user_folder(cwd, env)
-    return [_found(look, GLOBAL, folder)] if folder else []
+    return [scan(look, folder, GLOBAL)] if folder else []
 
 
 def library(look: FileProbe, cwd: str, env: Environ) -> list[Found]:
     """Search the library beside the user's own definitions, which the CLI does not know."""
     folder = DEFINITIONS.user_folder(cwd, env)
-    return [_found(look, LIBRARY, f"{folder}-library")] if folder else []
+    return [scan(look, f"{folder}-library", LIBRARY)] if folder else []
 
 
 # --- Around a directory -------------------------------------------------------------------------------------
@@ -139,20 +138,6 @@ def _words_in(look: FileProbe, path: str) -> str:
     return os.fsdecode(content).strip() if isinstance(content, bytes) else ""
 
 
-# --- Searching ----------------------------------------------------------------------------------------------
-
-
 def _shared_problem(folder: str, shared: str) -> Problem:
     reason = f"is ignored: it is outside of a repository, and other users can write to {printable(shared)}"
     return Problem(DEFINITIONS.project_folder(folder), None, reason, True, HIDDEN)
-
-
-def _found(look: FileProbe, source: str, folder: str, project: str | None = None) -> Found:
-    found = look.stat(folder)
-    if found is None:
-        return Found(SearchedPlace(source, folder, False, 0))
-    if not stat.S_ISDIR(found.st_mode):
-        problem = Problem(folder, None, "is not a directory", False, REFUSED)
-        return Found(SearchedPlace(source, folder, False, 0), Scan((), (problem,)))
-    scanned = scan(look, folder, source, project)
-    return Found(SearchedPlace(source, folder, True, len(scanned.entries)), scanned)

@@ -16,7 +16,7 @@ from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.claude.unusual_definitions import definitions
 from patience import PATIENCE
 
-from hocket.catalog.entries import Scan
+from hocket.catalog.entries import Found
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects
 
@@ -57,12 +57,12 @@ def write(project: Path, contents: dict[str, bytes]) -> Path:
     return folder
 
 
-def scanned(project: Path) -> Scan:
+def scanned(project: Path) -> Found:
     (found,) = projects(FileProbe(), str(project), {})
-    return found.scan
+    return found
 
 
-def refused_by_us_alone(scan: Scan) -> set[str]:
+def refused_by_us_alone(scan: Found) -> set[str]:
     """The names of files that we refuse and the CLI loads: each file is called like its agent."""
     stems = (Path(problem.path).stem for problem in scan.problems if problem.kind == "refused" and problem.cli_loads)
     return {match[0] for stem in stems if (match := NAME.match(stem))}
@@ -116,7 +116,7 @@ def test_of_duplicate_files_hocket_takes_the_one_that_the_cli_takes(tmp_path: Pa
     assert ours == theirs
 
 
-def _described(scan: Scan, number: int) -> list[str]:
+def _described(scan: Found, number: int) -> list[str]:
     """Where the files of a name lie, by the problems that they are and by the one that counts."""
     files = [problem.path for problem in scan.problems if f"q{number:03}-" in problem.path]
     files += [entry.path for entry in scan.entries if entry.name == f"q{number:03}"]
