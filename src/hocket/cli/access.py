@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from hocket import config
@@ -78,9 +78,7 @@ def directory(given: str | None) -> str:
     try:
         return os.path.abspath(given or os.getcwd())
     except OSError as error:
-        raise BadDirectory(
-            "the current directory no longer exists", "change to another directory, or give --cwd"
-        ) from error
+        raise BadDirectory("the current directory no longer exists", "change to one that does") from error
 
 
 def environment(cwd: str) -> dict[str, str]:
@@ -111,6 +109,11 @@ def print_result(text: str | None) -> None:
 def write(text: str) -> None:
     """Write data to standard output."""
     sys.stdout.write(text)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines of data to standard output."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def write_json(value: Any) -> None:

@@ -37,31 +37,26 @@ def chains(name: str | None, project: str | None, as_json: bool) -> int:
     found = survey(access.directory(project), config.home(), config.caller_environment())
     if name is not None:
         chain = _find(name, found)
-        access.write_json(chain) if as_json else _write(detail(chain))
+        access.write_json(chain) if as_json else access.write_lines(map(strip_controls, detail(chain)))
         return 0
     if as_json:
         access.write_json(found)
     else:
-        _write(listing(found["chains"], access.terminal_width()))
+        access.write_lines(map(strip_controls, listing(found["chains"], access.terminal_width())))
         _report_problems(found)
     return 1 if found["problems"] else 0
 
 
 def _find(name: str, found: Row) -> Row:
     """The chain of that name; the error lists the chains there are, and the files that could not be read."""
-    chain: Row | None = next((chain for chain in found["chains"] if chain["name"] == name), None)
-    if chain is not None:
-        return chain
-    known = [chain["name"] for chain in found["chains"]]
+    chains: dict[str, Row] = {chain["name"]: chain for chain in found["chains"]}
+    if name in chains:
+        return chains[name]
     broken = "".join(f"\n  {problem['path']}: {problem['reason']}" for problem in found["problems"])
     unread = f". Files that cannot be read:{broken}" if broken else ""
     raise ConfigError(
-        f"unknown chain {name!r}. Available chains: {', '.join(known) or 'none'}{unread}", suggestion(name, known)
+        f"unknown chain {name!r}. Available chains: {', '.join(chains) or 'none'}{unread}", suggestion(name, chains)
     )
-
-
-def _write(lines: list[str]) -> None:
-    access.write("".join(f"{strip_controls(line)}\n" for line in lines))
 
 
 def _report_problems(found: Row) -> None:
@@ -114,23 +109,19 @@ def detail(row: Row) -> list[str]:
     }
     lines = format_table([[name, one_line(str(value))] for name, value in facts.items() if value])
     for step in row["steps"]:
-        lines += ["", *_step_lines(step)]
+        times = f" up to {step['iterations']} times" if step["iterations"] else ""
+        together = " (in parallel)" if step["grouped"] else ""
+        facts = {
+            "args": shlex.join(step["args"]),
+            "prompt": step["prompt"] and _shortened(step["prompt"]),
+            "file": step["prompt_file"],
+            "gate": step["until"],
+            "limits": limits_text(step, "per iteration"),
+            "isolation": step["isolation"],
+        }
+        lines += ["", f"step {step['step']}: {step['agent']}{times}{together}", *_named(facts)]
     variables = "".join(f" {name}=…" for name in row["variables"])
     return [*lines, "", f"hocket run --chain {row['name']}{variables}"]
-
-
-def _step_lines(step: Row) -> list[str]:
-    times = f" up to {step['iterations']} times" if step["iterations"] else ""
-    together = " (in parallel)" if step["grouped"] else ""
-    facts = {
-        "args": shlex.join(step["args"]),
-        "prompt": step["prompt"] and _shortened(step["prompt"]),
-        "file": step["prompt_file"],
-        "gate": step["until"],
-        "limits": limits_text(step, "per iteration"),
-        "isolation": step["isolation"],
-    }
-    return [f"step {step['step']}: {step['agent']}{times}{together}", *_named(facts)]
 
 
 def _named(facts: dict[str, Any]) -> list[str]:
@@ -145,10 +136,15 @@ def step_details(steps: list[Row]) -> list[str]:
     whole = limits_text(steps[0]["chain_limits"]) if steps else ""
     lines = [f"limits of the chain: {whole}"] if whole else []
     for step in steps:
-        lines.append(f"{_position(step, steps)}: {step['agent']}{_times(step)}")
+        position = f"step {step['step']}"
+        if step["member"] is not None:
+            members = sum(one["step"] == step["step"] for one in steps)
+            position += f", {step['member']} of {members} in parallel"
+        times = f" up to {step['iterations']} times, until it says {step['marker']}" if step["loop"] else ""
+        lines.append(f"{position}: {step['agent']}{times}")
         lines += _named(
             {
-                "found": _origin(step),
+                "found": ", ".join(part for part in (step["source"], step["definition"]) if part),
                 "program": step["path"],
                 "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
                 "cwd": step["cwd"],
@@ -160,22 +156,6 @@ def step_details(steps: list[Row]) -> list[str]:
         )
         lines += [f"  note     {one_line(notice)}" for notice in step["notices"]]
     return lines
-
-
-def _position(step: Row, steps: list[Row]) -> str:
-    if step["member"] is None:
-        return f"step {step['step']}"
-    members = sum(one["step"] == step["step"] for one in steps)
-    return f"step {step['step']}, {step['member']} of {members} in parallel"
-
-
-def _times(step: Row) -> str:
-    return f" up to {step['iterations']} times, until it says {step['marker']}" if step["loop"] else ""
-
-
-def _origin(step: Row) -> str:
-    """Where the agent was found."""
-    return ", ".join(part for part in (step["source"], step["definition"]) if part)
 
 
 def _gate(command: str | None, seconds: float | None) -> str:
@@ -240,31 +220,28 @@ def worktrees(words: tuple[str, ...], older: int | None, dry_run: bool, as_json:
     if as_json:
         access.write_json(rows)
         return
-    access.write("".join(f"{strip_controls(line)}\n" for row in rows for line in _worktree_lines(row, time.time())))
+    access.write_lines(strip_controls(line) for row in rows for line in _worktree_lines(row, time.time()))
     sys.stdout.flush()
     print(_prune_summary(rows, is_prune=bool(words), dry_run=dry_run), file=sys.stderr)
 
 
 def _worktree_lines(row: Row, now: float) -> list[str]:
     """The run, the contents, the place, and why it is kept."""
-    ended = row["ended_at"]
+    ended, commits, files = row["ended_at"], row["commits"], row["uncommitted"]
     ago = f" {duration(now - ended)} ago" if ended else ""
     state = f"{STATUS_LABELS.get(row['status'], row['status'])}{ago}"
+    contents = "commits unknown" if commits is None else f"{commits} commit{'' if commits == 1 else 's'} not merged"
+    if files is None:
+        contents += ", uncommitted changes unknown"
+    elif files:
+        contents += f", {files} file{'' if files == 1 else 's'} not committed"
     removed = "  removed" + (", with its branch" if row["branch_removed"] else "") if row["removed"] else ""
     kept = [f"    kept: {one_line(row['why'])}"] if row["why"] else []
     return [
-        f"{row['number']} {one_line(row['agent'])}  {state}  {_contents(row)}{removed}",
+        f"{row['number']} {one_line(row['agent'])}  {state}  {contents}{removed}",
         f"    {row['branch']} in {one_line(row['path'])}",
         *kept,
     ]
-
-
-def _contents(row: Row) -> str:
-    commits, files = row["commits"], row["uncommitted"]
-    text = "commits unknown" if commits is None else f"{commits} commit{'' if commits == 1 else 's'} not merged"
-    if files is None:
-        return f"{text}, uncommitted changes unknown"
-    return f"{text}, {files} file{'' if files == 1 else 's'} not committed" if files else text
 
 
 def _prune_summary(rows: list[Row], *, is_prune: bool, dry_run: bool) -> str:

@@ -7,7 +7,7 @@ that the last one may become.
 from __future__ import annotations
 
 from hocket.cli import access, parser
-from hocket.cli.usage import AGENTS, COMMANDS, Argument, ArgumentError, Command, Group, Option, command
+from hocket.cli.usage import AGENTS, COMMANDS, Argument, ArgumentError, Command, Option, command
 
 SCRIPTS = {
     "bash": r"""
@@ -67,24 +67,22 @@ def completion(shell: str) -> None:
 
 def answer(words: list[str]) -> None:
     """Print what the last word may become."""
-    access.write("".join(f"{word}\n" for word in candidates(words or [""])))
+    access.write_lines(candidates(words or [""]))
 
 
 def candidates(words: list[str]) -> list[str]:
     """What the last word may become, given those before it."""
     *before, begun = words
     _, found, given = parser.select(before)
-    if isinstance(found, Group):
-        offered = _of_group(found, begun) if not given else []
-    else:
+    if isinstance(found, Command):
         offered = _of_command(found, given, begun)
+    elif given:
+        offered = []
+    elif begun.startswith("-"):
+        offered = _names([parser.HELP, parser.VERSION] if found is parser.ROOT else [parser.HELP])
+    else:
+        offered = list(COMMANDS if found is parser.ROOT else found.commands)
     return [word for word in offered if word.startswith(begun)]
-
-
-def _of_group(group: Group, begun: str) -> list[str]:
-    if begun.startswith("-"):
-        return _names([parser.HELP, parser.VERSION] if group is parser.ROOT else [parser.HELP])
-    return list(COMMANDS if group is parser.ROOT else group.commands)
 
 
 def _of_command(found: Command, given: list[str], begun: str) -> list[str]:

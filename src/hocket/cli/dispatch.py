@@ -24,15 +24,15 @@ def run_command(program: str, words: Sequence[str]) -> int:
         code = _run(program, list(words))
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _discard_output()
+        return _discard_output()
     except OSError as error:
         _report(f"cannot write the output: {error.strerror}", None, 1)
         _discard_output()
-        code = 1
+        return 1
     except KeyboardInterrupt:
-        code = 130
+        return 130
     except HocketError as error:
-        code = _report(error.message, error.hint, error.exit_code)
+        return _report(error.message, error.hint, error.exit_code)
     return code
 
 
@@ -99,20 +99,13 @@ def _sanitized(text: str) -> str:
     return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in rest)])
 
 
-def _typable(hint: str) -> str:
-    """Quote unprintable characters so that a command inside the hint can still be typed."""
-    if hint.isprintable():
-        return hint
-    return typable(hint)
-
-
 def _report(message: str, hint: str | None, code: int) -> int:
     try:
         with suppress(OSError):
             sys.stdout.flush()
         print(f"hocket: {_sanitized(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {_sanitized(_typable(hint))}", file=sys.stderr)
+            print(f"hint: {_sanitized(typable(hint))}", file=sys.stderr)
     except OSError:
         return _discard_output()
     return code

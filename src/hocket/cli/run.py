@@ -118,7 +118,7 @@ def _dry_run(request: dict[str, Any], as_json: bool) -> int:
     if as_json:
         access.write_json(steps)
     else:
-        access.write("".join(f"{line}\n" for line in step_details(steps)))
+        access.write_lines(step_details(steps))
     return 0
 
 
