@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
-from hocket.cli.agent_comparison import StandInDirectory
-from hocket.providers.claude.listing import only_choices
+from hocket.cli.agent_comparison import ClaudeUser, StandInDirectory
 
 
 class Ground:
@@ -24,9 +23,8 @@ class Ground:
         self.there.mkdir()
 
     def stand_in(self, cwd: Path | None = None) -> StandInDirectory:
-        mirror = StandInDirectory(self.there, only_choices)
-        mirror.stand_in(str(cwd or self.project), str(self.user), str(self.user / ".claude"))
-        return mirror
+        user = ClaudeUser(str(self.user), str(self.user / ".claude"), moved=False)
+        return StandInDirectory(self.there, str(cwd or self.project), user)
 
     def copied(self, real: Path) -> Path:
         return self.there / str(real).lstrip("/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
         return all(row.get("expected") for row in rows)
 
 
-# --- Asking -------------------------------------------------------------------------------------------------
+# --- Listing ------------------------------------------------------------------------------------------------
 
 
 class ClaudeUser(NamedTuple):
@@ -70,29 +70,28 @@ class ClaudeUser(NamedTuple):
 
 def ask_claude(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str]) -> list[Listed]:
     """The agents that the CLI would load there for that user."""
-    with _somewhere() as root:
-        mirror = StandInDirectory(root, only_choices)
-        mirror.stand_in(cwd, user.home, user.config_folder)
+    with _temporary_folder() as root:
+        mirror = StandInDirectory(root, cwd, user)
         places = {"HOME": mirror.path(user.home), "TMPDIR": root}
         if user.moved:
             places["CLAUDE_CONFIG_DIR"] = mirror.path(user.config_folder)
-        return _answer(program, mirror.path(cwd), places, env)
+        return _listed_agents(program, mirror.path(cwd), places, env)
 
 
 def brought_along(program: str, env: Mapping[str, str]) -> list[Listed]:
     """The agents that the CLI brings along: those it lists without any definition."""
-    with _somewhere() as root:
-        return _answer(program, root, {"HOME": root, "TMPDIR": root}, env)
+    with _temporary_folder() as root:
+        return _listed_agents(program, root, {"HOME": root, "TMPDIR": root}, env)
 
 
 @contextmanager
-def _somewhere() -> Iterator[Path]:
+def _temporary_folder() -> Iterator[Path]:
     # The CLI may still remove files of its own after it has answered.
     with tempfile.TemporaryDirectory(prefix="hocket-verify-", ignore_cleanup_errors=True) as root:
         yield Path(os.path.realpath(root))
 
 
-def _answer(program: str, cwd: Path, places: Mapping[str, Path], env: Mapping[str, str]) -> list[Listed]:
+def _listed_agents(program: str, cwd: Path, places: Mapping[str, Path], env: Mapping[str, str]) -> list[Listed]:
     """Run the CLI with a minimal environment, without credentials."""
     given = {name: env[name] for name in _GIVEN if name in env} | {name: str(path) for name, path in places.items()}
     try:
@@ -120,13 +119,22 @@ def verify(program: str, cwd: str, env: Mapping[str, str], home: str) -> Compari
 
 def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> Comparison:
     """Compare two lists of agents. A built-in agent of the CLI that was redefined counts as a definition."""
-    ours = {name: entry for name, ranked in catalog.ranked.items() if (entry := _shared(ranked))}
-    theirs = {agent.name: agent for agent in listed if agent not in built_in or _is_managed(ours.get(agent.name))}
+    # The agents that would be used if only the sources existed that the CLI has, too.
+    shared = {name: [one for one in ranked if one.source in SHARED_SOURCES] for name, ranked in catalog.ranked.items()}
+    ours = {name: entries[0] for name, entries in shared.items() if entries}
+    # Managed agents belong to the machine: the CLI lists them without any definition of a user.
+    managed = {name for name, entry in ours.items() if entry.source == MANAGED}
+    theirs = {agent.name: agent for agent in listed if agent not in built_in or agent.name in managed}
     both = sorted(ours.keys() & theirs.keys())
     left_out = dict(_left_out(catalog.problems))
-    meant = {name: left_out.get(name) or _varying(ours[name], catalog.problems) for name in both}
-    models = [row for name in both if (row := _other_model(ours[name], theirs[name], meant[name]))]
-    descriptions = [row for name in both if (row := _other_description(ours[name], theirs[name], meant[name]))]
+    models, descriptions = [], []
+    for name in both:
+        mine, other = ours[name], theirs[name]
+        expected = left_out.get(name) or _duplicate(mine, catalog.problems)
+        if _model(mine.model) != _model(other.model):
+            models.append(_difference(mine, mine.model, other.model, expected))
+        if mine.description != other.description:
+            descriptions.append(_difference(mine, mine.description, other.description, expected))
     return Comparison(
         len(both) - len({row["name"] for row in (*models, *descriptions)}),
         [_only_theirs(theirs[name], left_out.get(name)) for name in sorted(theirs.keys() - ours.keys())],
@@ -136,38 +144,17 @@ def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> C
     )
 
 
-def _shared(ranked: Sequence[Entry]) -> Entry | None:
-    """The agent that would be used if only the sources existed that the CLI has, too."""
-    return next((entry for entry in ranked if entry.source in SHARED_SOURCES), None)
-
-
-def _is_managed(entry: Entry | None) -> bool:
-    """Managed agents belong to the machine: the CLI lists them without any definition of a user."""
-    return entry is not None and entry.source == MANAGED
-
-
-def _varying(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
+def _duplicate(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
     """Why Claude may use another file of a plugin than Hocket does."""
-    mine = (one for one in problems if one.kind == DUPLICATE and entry.source == PLUGIN and entry.path in one.reason)
-    return next(mine, None)
-
-
-def _other_model(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
-    if _model(ours.model) == _model(theirs.model):
+    if entry.source != PLUGIN:
         return None
-    return _difference(ours, ours.model, theirs.model, meant)
+    return next((one for one in problems if one.kind == DUPLICATE and entry.path in one.reason), None)
 
 
-def _other_description(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
-    if ours.description == theirs.description:
-        return None
-    return _difference(ours, ours.description, theirs.description, meant)
-
-
-def _difference(entry: Entry, ours: str | None, theirs: str | None, meant: Problem | None) -> Row:
+def _difference(entry: Entry, ours: str | None, theirs: str | None, expected: Problem | None) -> Row:
     """One property in which an agent differs; expected if Claude uses a file that Hocket ignores."""
     row: Row = {"name": entry.name, "hocket": ours, "claude": theirs, "path": entry.path}
-    return row | {"expected": True, "reason": f"{meant.path} {meant.reason}"} if meant else row
+    return row | {"expected": True, "reason": f"{expected.path} {expected.reason}"} if expected else row
 
 
 def _model(name: str | None) -> str | None:
@@ -226,19 +213,14 @@ def comparison_summary(found: Comparison) -> str:
 
 def comparison_lines(found: Comparison) -> str:
     """A line for each difference."""
-    lines = [
-        *(f"only Claude: {_described(row)}" for row in found.only_claude),
-        *(f"only Hocket: {_described(row)}" for row in found.only_hocket),
-        *(_differing("model", row) for row in found.models),
-        *(_differing("description", row) for row in found.descriptions),
-    ]
+    lines = [f"only Claude: {_described(row)}" for row in found.only_claude]
+    lines += [f"only Hocket: {_described(row)}" for row in found.only_hocket]
+    for what, rows in (("model", found.models), ("description", found.descriptions)):
+        for row in rows:
+            ours, theirs = (_shortened(row[side]) for side in ("hocket", "claude"))
+            why = f" ({row['reason']})" if "reason" in row else ""
+            lines.append(f"{what} of {row['name']}: {ours}, Claude has {theirs}{why}")
     return "".join(f"    {one_line(line)}\n" for line in lines)
-
-
-def _differing(what: str, row: Row) -> str:
-    ours, theirs = (_shortened(row[side]) for side in ("hocket", "claude"))
-    why = f" ({row['reason']})" if "reason" in row else ""
-    return f"{what} of {row['name']}: {ours}, Claude has {theirs}{why}"
 
 
 def _shortened(text: str | None) -> str | None:
@@ -253,14 +235,8 @@ def _described(row: Row) -> str:
 
 # --- A stand-in of a directory -------------------------------------------------------------------------------
 
-
-Choices = Callable[[bytes], bytes | None]
-"""Returns the part of a settings file that is copied."""
-
 CLAUDE_FOLDER = ".claude"
-AGENTS = "agents"
 _SETTINGS = ("settings.json", "settings.local.json")
-_PLUGINS = "plugins"
 _MOST = 8 * 1024 * 1024
 _RECORDS = "gitdir: "
 
@@ -272,38 +248,36 @@ class StandInDirectory:
     starts in the real folder. The stand-in has no settings but the choice of plugins, and takes what the CLI writes.
     """
 
-    def __init__(self, root: Path, choices: Choices) -> None:
+    def __init__(self, root: Path, cwd: str, user: ClaudeUser) -> None:
+        """Create what this user sees in ``cwd``."""
         self.root = root
-        self._choices = choices
+        for folder in (cwd, *map(str, Path(cwd).parents)):
+            self._add_folder(folder)
+            self._add_repository(os.path.join(folder, ".git"))
+        self.path(user.home).mkdir(parents=True, exist_ok=True)
+        self._add_configuration(user.config_folder)
+        self._add_plugins(os.path.join(user.config_folder, "plugins"))
 
     def path(self, real: str) -> Path:
         return self.root / real.lstrip("/")
 
-    def stand_in(self, cwd: str, home: str, config_folder: str) -> None:
-        """Create what a user with this home sees in ``cwd``."""
-        for folder in _upwards(cwd):
-            self._folder(folder)
-            self._repository(folder)
-        self.path(home).mkdir(parents=True, exist_ok=True)
-        self._configuration(config_folder)
-        self._plugins(os.path.join(config_folder, _PLUGINS))
-
-    def _folder(self, real: str) -> None:
+    def _add_folder(self, real: str) -> None:
         self.path(real).mkdir(parents=True, exist_ok=True)
-        self._configuration(os.path.join(real, CLAUDE_FOLDER))
+        self._add_configuration(os.path.join(real, CLAUDE_FOLDER))
 
-    def _configuration(self, real: str) -> None:
+    def _add_configuration(self, real: str) -> None:
         here = self.path(real)
-        if os.path.lexists(os.path.join(real, AGENTS)) and not os.path.lexists(here / AGENTS):
+        agents = os.path.join(real, "agents")
+        if os.path.lexists(agents) and not os.path.lexists(here / "agents"):
             here.mkdir(parents=True, exist_ok=True)
-            (here / AGENTS).symlink_to(os.path.join(real, AGENTS))
+            (here / "agents").symlink_to(agents)
         for name in _SETTINGS:
-            chosen = self._choices(_content(os.path.join(real, name)))
+            chosen = only_choices(_content(os.path.join(real, name)))
             if chosen is not None:
                 here.mkdir(parents=True, exist_ok=True)
                 (here / name).write_bytes(chosen)
 
-    def _plugins(self, real: str) -> None:
+    def _add_plugins(self, real: str) -> None:
         """Folders are linked. Files are copied, because they may be written, and a link would be written through."""
         here = self.path(real)
         here.mkdir(parents=True, exist_ok=True)
@@ -314,43 +288,34 @@ class StandInDirectory:
             else:
                 (here / name).write_bytes(_content(path))
 
-    def _repository(self, real: str) -> None:
-        """Mark the root of a repository; for a linked worktree, also the repository it belongs to."""
-        mark = os.path.join(real, ".git")
+    def _add_repository(self, mark: str) -> None:
+        """Mark the root of a repository; for a linked worktree, also the repository it belongs to, if that knows it."""
         if os.path.isdir(mark):
             _make_repository(self.path(mark))
-        elif os.path.isfile(mark):
-            self._checkout(mark)
-
-    def _checkout(self, mark: str) -> None:
-        """Copy the ``.git`` file of a linked worktree, if its repository knows that worktree."""
-        said = _text(mark)
-        records = os.path.normpath(os.path.join(os.path.dirname(mark), said.removeprefix(_RECORDS)))
-        if not said.startswith(_RECORDS) or not _is_record_of(records, mark):
-            self.path(mark).write_text(said)
+        if not os.path.isfile(mark):
+            return
+        text = _text(mark)
+        records = os.path.normpath(os.path.join(os.path.dirname(mark), text.removeprefix(_RECORDS)))
+        if not text.startswith(_RECORDS) or not _is_record_of(records, mark):
+            self.path(mark).write_text(text)
             return
         repository = os.path.dirname(os.path.dirname(records))
         _make_repository(self.path(repository))
-        kept = self.path(records)
-        kept.mkdir(parents=True, exist_ok=True)
-        (kept / "HEAD").write_text("ref: refs/heads/other\n")
-        (kept / "commondir").write_text("../..\n")
-        (kept / "gitdir").write_text(f"{self.path(mark)}\n")
-        self.path(mark).write_text(f"{_RECORDS}{kept}\n")
-        self._folder(os.path.dirname(repository))
+        copied = self.path(records)
+        copied.mkdir(parents=True, exist_ok=True)
+        (copied / "HEAD").write_text("ref: refs/heads/other\n")
+        (copied / "commondir").write_text("../..\n")
+        (copied / "gitdir").write_text(f"{self.path(mark)}\n")
+        self.path(mark).write_text(f"{_RECORDS}{copied}\n")
+        self._add_folder(os.path.dirname(repository))
 
 
 def _is_record_of(records: str, mark: str) -> bool:
     """True if these are the records of the worktree with this ``.git`` file."""
-    named = _text(os.path.join(records, "gitdir"))
-    return _real(os.path.join(records, named)) == _real(mark)
-
-
-def _real(path: str) -> str | None:
     try:
-        return os.path.realpath(path)
-    except ValueError:  # nothing can be called so
-        return None
+        return os.path.realpath(os.path.join(records, _text(os.path.join(records, "gitdir")))) == os.path.realpath(mark)
+    except ValueError:  # a path cannot contain NUL
+        return False
 
 
 def _make_repository(here: Path) -> None:
@@ -358,13 +323,6 @@ def _make_repository(here: Path) -> None:
     for name in ("objects", "refs"):
         (here / name).mkdir(parents=True, exist_ok=True)
     (here / "HEAD").write_text("ref: refs/heads/main\n")
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    yield folder
-    while (above := os.path.dirname(folder)) != folder:
-        yield above
-        folder = above
 
 
 def _content(path: str) -> bytes:

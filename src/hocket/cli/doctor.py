@@ -19,7 +19,7 @@ from hocket.cli.server import has_service
 from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
-from hocket.errors import BadDirectory, Conflict, HocketError, HomeError, ProgramNotFound
+from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
 from hocket.providers.codex import PROGRAM as CODEX
@@ -86,26 +86,24 @@ def doctor(restore: bool, verify: bool, project: str | None, as_json: bool) -> i
         if verify:
             raise ArgumentError("give --restore or --verify, not both")
         return _restore(config.home(), as_json)
-    compared = _verify(project) if verify else None
-    found = [*checks(config.home()), *([compared.check] if compared else [])]
+    found = list(checks(config.home()))
+    report: dict[str, Any] = {}
+    lines = ""
+    if verify:
+        check, report, lines = _verify(project)
+        found.append(check)
     healthy = all(check.ok for check in found)
     if as_json:
-        told = {"ok": healthy, "checks": [check._asdict() for check in found]}
-        access.write_json(told | ({"verify": compared.data} if compared else {}))
+        access.write_json(
+            {"ok": healthy, "checks": [check._asdict() for check in found]} | ({"verify": report} if verify else {})
+        )
     else:
-        access.write("".join(_shown(check) for check in found) + (compared.lines if compared else ""))
+        access.write("".join(_shown(check) for check in found) + lines)
     return 0 if healthy else 1
 
 
-class _Compared(NamedTuple):
+def _verify(project: str | None) -> tuple[Check, dict[str, Any], str]:
     """The comparison with the CLI: as a check, as data, and as lines."""
-
-    check: Check
-    data: dict[str, Any]
-    lines: str
-
-
-def _verify(project: str | None) -> _Compared:
     cwd = access.directory(project)
     if not os.path.isdir(cwd):
         raise BadDirectory(f"{cwd} is not a directory")
@@ -118,14 +116,13 @@ def _verify(project: str | None) -> _Compared:
     try:
         found = compare_agents(program, cwd, env, config.home())
     except HocketError as error:  # for example an old program, which another check reports
-        return _Compared(Check("agents", False, error.message, error.hint), about | {"error": error.message}, "")
+        return Check("agents", False, error.message, error.hint), about | {"error": error.message}, ""
     check = Check("agents", found.equal, comparison_summary(found))
-    return _Compared(check, found._asdict() | about, comparison_lines(found))
+    return check, found._asdict() | about, comparison_lines(found)
 
 
 def _restore(home: str, as_json: bool) -> int:
     """Rebuild a lost or damaged database from the run directories."""
-
     place = Path(home)
     prepare(place)
     with locked(place):
@@ -151,46 +148,31 @@ def _shown(check: Check) -> str:
 
 
 def checks(home: str) -> Iterator[Check]:
-    """Every check, the most basic first."""
-    yield _guarded("python", check_python)
-    yield _guarded("home", lambda: check_home(home))
-    yield _guarded("disk", lambda: check_disk(home))
-    yield _guarded("locks", lambda: check_locks(home))
-    yield _guarded("socket", lambda: check_socket(home))
-    yield _guarded("config", lambda: check_config(home))
-    yield _guarded("trust", lambda: check_trust(home))
-    yield _guarded("server", lambda: check_server(home))
-    yield _guarded("version", lambda: check_version(home))
-    yield _guarded("database", lambda: check_database(home))
-    yield _guarded("sqlite", check_sqlite)
-    yield _guarded("processes", check_processes)
-    yield _guarded("programs", check_programs)
-    yield _guarded("claude", check_claude)
-    yield _guarded("codex", check_codex)
-    yield _guarded("environment", lambda: check_environment(home))
+    """Every check, the most basic first; an error counts as a failure."""
+    for name, function in CHECKS.items():
+        try:
+            yield Check(name, *function(home))
+        except HocketError as error:
+            yield Check(name, False, error.message, error.hint)
+        except (OSError, ImportError, ValueError) as error:
+            yield Check(name, False, f"{type(error).__name__}: {error}")
 
 
-def _guarded(name: str, look: Callable[[], tuple[bool, str, str | None]]) -> Check:
-    """Run a check; an error counts as a failure."""
-    try:
-        return Check(name, *look())
-    except HocketError as error:
-        return Check(name, False, error.message, error.hint)
-    except (OSError, ImportError, ValueError) as error:
-        return Check(name, False, f"{type(error).__name__}: {error}")
+Outcome = tuple[bool, str, str | None]
+"""Whether a check succeeded, the details, and what to do."""
 
 
-Look = tuple[bool, str, str | None]
-
-
-def check_python() -> Look:
+def check_python(_home: str) -> Outcome:
     version = ".".join(map(str, sys.version_info[:3]))
     return sys.version_info >= (3, 11), f"{version} at {sys.executable}", None
 
 
-def check_home(home: str) -> Look:
+def check_home(home: str) -> Outcome:
     if not os.path.lexists(home):
-        return _check_new_home(home)
+        parent = _existing(os.path.dirname(home))
+        if _writable(parent):
+            return True, f"{home} will be created by the first run", None
+        return False, f"{home} cannot be created: {parent} is not writable", "set HOCKET_HOME to a writable place"
     if os.path.islink(home):
         return False, f"{home} is a symbolic link", "set HOCKET_HOME to the directory that it points to"
     if not os.path.isdir(home):
@@ -220,14 +202,7 @@ def _existing(path: str) -> str:
     return path
 
 
-def _check_new_home(home: str) -> Look:
-    parent = _existing(os.path.dirname(home))
-    good = _writable(parent)
-    where = "will be created by the first run" if good else f"cannot be created: {parent} is not writable"
-    return good, f"{home} {where}", None if good else "set HOCKET_HOME to a writable place"
-
-
-def check_disk(home: str) -> Look:
+def check_disk(home: str) -> Outcome:
     room = os.statvfs(_existing(home))
     free = room.f_bavail * room.f_frsize // 2**20
     least = load(home, home).limits.min_free_mb
@@ -235,7 +210,7 @@ def check_disk(home: str) -> Look:
     return free >= least, f"{free} MB free, {least} MB needed", None if free >= least else hint
 
 
-def check_locks(home: str) -> Look:
+def check_locks(home: str) -> Outcome:
     """Check that locks exclude each other: a lock decides whether a run is alive."""
     with tempfile.NamedTemporaryFile(dir=_existing(home), prefix=".hocket-doctor-") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,47 +222,41 @@ def check_locks(home: str) -> Look:
     return False, "file locks do not work on this file system", "set HOCKET_HOME to a local file system"
 
 
-def check_socket(home: str) -> Look:
+def check_socket(home: str) -> Outcome:
     path = config.socket_path(home)
     size = len(os.fsencode(path))
     moved = "" if path.startswith(home) else " (the path of HOCKET_HOME is too long for a socket)"
-    return (
-        size <= config.SOCKET_PATH_LIMIT,
-        f"{path}, {size} of {config.SOCKET_PATH_LIMIT} bytes{moved}",
-        None,
-    )
+    limit = config.SOCKET_PATH_LIMIT
+    return size <= limit, f"{path}, {size} of {limit} bytes{moved}", None
 
 
-def check_config(home: str) -> Look:
+def check_config(home: str) -> Outcome:
     loaded = load(access.directory(None), home)
     check_configuration(Approvals(loaded))
     return True, ", ".join(loaded.files) or "no configuration file", None
 
 
-def check_trust(home: str) -> Look:
-    try:
-        approved = read_approvals(home)
-    except HomeError as error:
-        return False, error.message, error.hint
+def check_trust(home: str) -> Outcome:
+    approved = read_approvals(home)
     count = len(approved.files) + len(approved.folders) + len(approved.edges)
     return True, f"{count} approval{'s' if count != 1 else ''}" if count else "no approvals", None
 
 
-def check_server(home: str) -> Look:
+def check_server(home: str) -> Outcome:
     if not lock_held(home):
         return True, "not running; started when needed", None
     health = access.connect(starting=False).request("GET", "/api/health")
     return True, f"pid {health['pid']} answers, {health['runs_live']} live runs", None
 
 
-def check_version(home: str) -> Look:
+def check_version(home: str) -> Outcome:
     theirs = read_lock(home).get("version") if lock_held(home) else None
     if theirs in (None, __version__):
         return True, __version__, None
     return False, f"this is {__version__}, the server is {theirs}", "stop it with: hocket server stop"
 
 
-def check_database(home: str) -> Look:
+def check_database(home: str) -> Outcome:
     path = Path(home) / DATABASE
     trouble = check(path)
     if trouble is not None:
@@ -295,7 +264,7 @@ def check_database(home: str) -> Look:
     return True, f"{path} is intact" if path.exists() else "none yet", None
 
 
-def check_sqlite() -> Look:
+def check_sqlite(_home: str) -> Outcome:
     version = sqlite_version()
     number = tuple(map(int, version.split(".")))
     if number < OLDEST_SQLITE:
@@ -304,7 +273,7 @@ def check_sqlite() -> Look:
     return True, f"{version}{note}", None
 
 
-def check_processes() -> Look:
+def check_processes(_home: str) -> Outcome:
     if sys.platform != "linux":
         return True, "works; that no process is left behind can be verified only on Linux", None
     watcher = platform.Inotify()
@@ -319,7 +288,7 @@ def check_processes() -> Look:
     return True, "pidfd, inotify and /proc work", None
 
 
-def check_programs() -> Look:
+def check_programs(_home: str) -> Outcome:
     path = config.caller_environment().get("PATH", "")
     folders = [folder for folder in path.split(os.pathsep) if folder]
     there = [folder for folder in folders if os.path.isdir(folder)]
@@ -329,36 +298,44 @@ def check_programs() -> Look:
     return shell, f"{len(there)} directories on PATH; /bin/sh {'works' if shell else 'is missing'}", None
 
 
-def check_claude() -> Look:
+def check_claude(_home: str) -> Outcome:
     """Run only ``--version``, which reads and writes no file of the user's."""
     env = config.caller_environment()
     program = _claude_program(env)
     if program is None:
-        named = config.process_environment().get("HOCKET_CLAUDE")
-        if named:
-            return False, f"HOCKET_CLAUDE is {named}, which is not a program", "correct it, or unset it"
-        return True, "not found; needed only for Claude agents", INSTALL_CLAUDE
-    output = _version_output(program, env)
+        return _not_found("HOCKET_CLAUDE", "Claude agents", INSTALL_CLAUDE)
+    output = _version_output(program, env, INSTALL_CLAUDE)
     version = parse_version(output)
     if not version:
         return False, f"{program} prints no version: {output[:80]!r}", INSTALL_CLAUDE
-    return _check_features(program, output.split()[0], version)
+    lacks = [feature for feature in CLAUDE_FEATURES if version < feature.since]
+    works = ", ".join(feature.name for feature in CLAUDE_FEATURES if feature not in lacks)
+    teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
+    where = f"{output.split()[0]} at {program}"
+    if not lacks:
+        return True, f"{where}; works: {works}; {teams}", None
+    missing = "; ".join(f"{feature.name} need {feature.flags}" for feature in lacks)
+    hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
+    has = f": it has {works}; {teams}" if works else ""
+    return False, f"{where}; {lacks[0].without} with it{has}", hint
 
 
-def check_codex() -> Look:
+def check_codex(_home: str) -> Outcome:
     """Optional: without it, chains that name no codex run as before."""
-
     env = config.caller_environment()
-    named = env.get(CODEX.variable)
-    path = _which(named or CODEX.name, env)
-    if path is None and named:
-        return False, f"{CODEX.variable} is {named}, which is not a program", "correct it, or unset it"
-    if path is None:
-        return True, "not found; needed only for chains that name codex", CODEX.install
-    return True, f"{_version_output(path, env, CODEX.install).split()[-1]} at {path}", None
+    program = _which(env.get(CODEX.variable) or CODEX.name, env)
+    if program is None:
+        return _not_found(CODEX.variable, "chains that name codex", CODEX.install)
+    return True, f"{_version_output(program, env, CODEX.install).split()[-1]} at {program}", None
 
 
-def check_environment(home: str) -> Look:
+def _not_found(variable: str, needed_for: str, install: str) -> Outcome:
+    if named := config.process_environment().get(variable):
+        return False, f"{variable} is {named}, which is not a program", "correct it, or unset it"
+    return True, f"not found; needed only for {needed_for}", install
+
+
+def check_environment(home: str) -> Outcome:
     """Check that the server finds the CLI, for requests without an environment of their own."""
     if not lock_held(home):
         return True, "no server is running; it gets the environment of the command that starts it", None
@@ -372,15 +349,11 @@ def check_environment(home: str) -> Look:
     if here and not there:
         searched = theirs.get("HOCKET_CLAUDE") or f"PATH {theirs.get('PATH') or 'not set'}"
         detail = f"the server does not find claude ({searched}); here it is {here}"
-        return False, detail, "Claude runs started over HTTP fail; restart the server from here: " + _restart()
+        restart = f"{'hocket setup service && ' if has_service() else ''}hocket server stop && hocket ps"
+        return False, detail, f"Claude runs started over HTTP fail; restart the server from here: {restart}"
     if here != there:
         return True, f"claude is {there} for the server and {here or 'not found'} here", None
     return True, f"the server finds {there}" if there else "the server does not find claude either", None
-
-
-def _restart() -> str:
-    service = "hocket setup service && " if has_service() else ""
-    return f"{service}hocket server stop && hocket ps"
 
 
 def _claude_program(env: dict[str, str]) -> str | None:
@@ -391,7 +364,7 @@ def _which(name: str, env: dict[str, str]) -> str | None:
     return shutil.which(name, path=env.get("PATH"))
 
 
-def _version_output(program: str, env: dict[str, str], install: str = INSTALL_CLAUDE) -> str:
+def _version_output(program: str, env: dict[str, str], install: str) -> str:
     try:
         done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)
     except OSError as error:
@@ -406,13 +379,21 @@ def _version_output(program: str, env: dict[str, str], install: str = INSTALL_CL
     return output
 
 
-def _check_features(program: str, version_text: str, version: tuple[int, ...]) -> Look:
-    lacks = [feature for feature in CLAUDE_FEATURES if version < feature.since]
-    works = ", ".join(feature.name for feature in CLAUDE_FEATURES if feature not in lacks)
-    teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
-    if not lacks:
-        return True, f"{version_text} at {program}; works: {works}; {teams}", None
-    missing = "; ".join(f"{feature.name} need {feature.flags}" for feature in lacks)
-    hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
-    has = f": it has {works}; {teams}" if works else ""
-    return False, f"{version_text} at {program}; {lacks[0].without} with it{has}", hint
+CHECKS: dict[str, Callable[[str], Outcome]] = {
+    "python": check_python,
+    "home": check_home,
+    "disk": check_disk,
+    "locks": check_locks,
+    "socket": check_socket,
+    "config": check_config,
+    "trust": check_trust,
+    "server": check_server,
+    "version": check_version,
+    "database": check_database,
+    "sqlite": check_sqlite,
+    "processes": check_processes,
+    "programs": check_programs,
+    "claude": check_claude,
+    "codex": check_codex,
+    "environment": check_environment,
+}

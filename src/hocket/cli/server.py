@@ -11,6 +11,7 @@ import plistlib
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +46,10 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
         return run_server(home, lock, port, host, allow_remote)
 
 
-def status_of(home: str) -> dict[str, Any]:
-    """The state of the server of a home, from its lock and its own report."""
+@command(JSON, examples=("hocket server status --json",))
+def status(as_json: bool) -> None:
+    """Show whether the server is running, and where."""
+    home = config.home()
     found: dict[str, Any] = {
         "running": lock_held(home),
         "pid": None,
@@ -57,20 +60,13 @@ def status_of(home: str) -> dict[str, Any]:
         "runs_live": None,
         "home": home,
     }
-    if not found["running"]:
-        return found
-    found |= {name: value for name, value in read_lock(home).items() if name in found}
-    try:
-        health = access.connect(starting=False).request("GET", "/api/health")
-    except HocketError as error:
-        return {**found, "error": error.message}
-    return found | {name: value for name, value in health.items() if name in found}
-
-
-@command(JSON, examples=("hocket server status --json",))
-def status(as_json: bool) -> None:
-    """Show whether the server is running, and where."""
-    found = status_of(config.home())
+    if found["running"]:
+        found |= {name: value for name, value in read_lock(home).items() if name in found}
+        try:
+            health = access.connect(starting=False).request("GET", "/api/health")
+            found |= {name: value for name, value in health.items() if name in found}
+        except HocketError as error:
+            found["error"] = error.message
     if as_json:
         access.write_json(found)
     elif not found["running"]:
@@ -93,8 +89,15 @@ def stop(as_json: bool) -> None:
     pid = holder.get("pid")
     deadline = time.monotonic() + STOP_SECONDS
     while was:
-        _request_stop()
-        if _is_gone(home, holder, STOP_RETRY_SECONDS):
+        # The server may have ended before it could respond, or be still starting.
+        with suppress(ServerUnreachable):
+            access.connect(starting=False).request("POST", "/api/server/stop", {})
+        # Wait for the process, because another server may hold the lock by now.
+        if "start_time" in holder:
+            is_gone = wait_gone({holder["pid"]: holder["start_time"]}, STOP_RETRY_SECONDS)
+        else:
+            is_gone = wait_unlocked(home, STOP_RETRY_SECONDS)
+        if is_gone:
             break
         if time.monotonic() > deadline:
             raise HocketError(f"the server (pid {pid}) does not stop", "see server.log in HOCKET_HOME")
@@ -102,20 +105,6 @@ def stop(as_json: bool) -> None:
         access.write_json({"stopped": was, "pid": pid})
     else:
         access.write(f"stopped  pid {pid}\n" if was else "no server was running\n")
-
-
-def _request_stop() -> None:
-    try:
-        access.connect(starting=False).request("POST", "/api/server/stop", {})
-    except ServerUnreachable:
-        return  # it ended before it could respond, or is still starting
-
-
-def _is_gone(home: str, holder: dict[str, Any], seconds: float) -> bool:
-    """Wait for the end of the process, because another server may hold the lock by now."""
-    if "start_time" in holder:
-        return wait_gone({holder["pid"]: holder["start_time"]}, seconds)
-    return wait_unlocked(home, seconds)
 
 
 server = Group(
@@ -143,8 +132,6 @@ class Service(NamedTuple):
 
     path: str
     text: str
-    tool: str
-    """The program that enables it."""
     enable: tuple[tuple[str, ...], ...]
     disable: tuple[tuple[str, ...], ...]
     """Commands for after the file is removed."""
@@ -156,7 +143,17 @@ class Service(NamedTuple):
 
 def service_of(platform: str, environ: dict[str, str], python: str) -> Service:
     """The service for this user, Python and home."""
-    return _launchd(environ, python) if platform == "darwin" else _systemd(environ, python)
+    path, home, environment = path_of(platform, environ), config.home(environ), _service_environment(environ)
+    if platform == "darwin":
+        domain = f"gui/{os.getuid()}"
+        text = agent_list(python, home, environment)
+        bootstrap, bootout = ("launchctl", "bootstrap", domain, path), ("launchctl", "bootout", f"{domain}/{LABEL}")
+        return Service(path, text, (bootstrap,), (bootout,), None)
+    reload = ("systemctl", "--user", "daemon-reload")
+    enable = (reload, ("systemctl", "--user", "enable", UNIT))
+    link = os.path.join(os.path.dirname(path), f"{TARGET}.wants", UNIT)
+    more = ("loginctl enable-linger   starts it at boot, before you log in",)
+    return Service(path, unit(python, home, environment), enable, (reload,), link, more)
 
 
 def path_of(platform: str, environ: dict[str, str]) -> str:
@@ -164,33 +161,6 @@ def path_of(platform: str, environ: dict[str, str]) -> str:
     if platform == "darwin":
         return os.path.join(config.home_directory(environ), "Library", "LaunchAgents", f"{LABEL}.plist")
     return os.path.join(os.path.dirname(config.config_directory(environ)), "systemd", "user", UNIT)
-
-
-def _systemd(environ: dict[str, str], python: str) -> Service:
-    path = path_of("linux", environ)
-    tool = ("systemctl", "--user")
-    return Service(
-        path,
-        unit(python, config.home(environ), _service_environment(environ)),
-        "systemctl",
-        ((*tool, "daemon-reload"), (*tool, "enable", UNIT)),
-        ((*tool, "daemon-reload"),),
-        os.path.join(os.path.dirname(path), f"{TARGET}.wants", UNIT),
-        ("loginctl enable-linger   starts it at boot, before you log in",),
-    )
-
-
-def _launchd(environ: dict[str, str], python: str) -> Service:
-    path = path_of("darwin", environ)
-    domain = f"gui/{os.getuid()}"
-    return Service(
-        path,
-        agent_list(python, config.home(environ), _service_environment(environ)),
-        "launchctl",
-        (("launchctl", "bootstrap", domain, path),),
-        (("launchctl", "bootout", f"{domain}/{LABEL}"),),
-        None,
-    )
 
 
 def _service_environment(environ: dict[str, str]) -> dict[str, str]:
@@ -293,7 +263,13 @@ def service(enable: bool, remove: bool, only_print: bool, as_json: bool) -> int:
         return 0
     if remove:
         return _remove_service(wanted, as_json)
-    _check_tool(wanted, environ)
+    tool = wanted.enable[0][0]
+    if shutil.which(tool, path=environ.get("PATH")) is None:
+        raise ProgramNotFound(
+            f"{tool} is not installed, so {wanted.path} would have no effect",
+            f"start `{sys.executable} -m hocket serve` at boot in another way (cron: @reboot); "
+            "until then any hocket command starts the server",
+        )
     access.make_home()
     done = {"path": wanted.path, "written": _write_service(wanted.path, wanted.text), "enabled": False}
     if enable:
@@ -317,19 +293,6 @@ def report_restart() -> None:
     print(f"hocket: the machine was restarted, and {lost}: hocket ps -a", file=sys.stderr)
     if not has_service():
         print("hint: to continue chains after a restart: hocket setup service", file=sys.stderr)
-
-
-def _check_tool(wanted: Service, environ: dict[str, str]) -> None:
-    if _found(wanted.tool, environ) is None:
-        raise ProgramNotFound(
-            f"{wanted.tool} is not installed, so {wanted.path} would have no effect",
-            f"start `{sys.executable} -m hocket serve` at boot in another way (cron: @reboot); "
-            "until then any hocket command starts the server",
-        )
-
-
-def _found(tool: str, environ: dict[str, str]) -> str | None:
-    return shutil.which(tool, path=environ.get("PATH"))
 
 
 def _write_service(path: str, text: str) -> bool:
@@ -368,7 +331,7 @@ def _own_text(path: str) -> str | None:
 
 def _run_commands(commands: tuple[tuple[str, ...], ...], environ: dict[str, str]) -> None:
     for words in commands:
-        program = _found(words[0], environ) or words[0]
+        program = shutil.which(words[0], path=environ.get("PATH")) or words[0]
         done = run_tool([program, *words[1:]], "/", environ, TOOL_SECONDS, _TOOL_OUTPUT)
         if done.code != 0:
             output = " ".join(done.output.decode(errors="replace").split())
@@ -388,28 +351,25 @@ def _report_service(done: dict[str, Any], wanted: Service, as_json: bool) -> Non
         lines += ["to start the server with your next login:", *(f"  {line}" for line in following)]
     if wanted.more:
         lines += ["optional:", *(f"  {line}" for line in wanted.more)]
-    access.write("".join(f"{line}\n" for line in lines))
+    access.write_lines(lines)
 
 
 def _remove_service(wanted: Service, as_json: bool) -> int:
     was = _own_text(wanted.path) is not None
     if was:
-        if wanted.link is not None and _links_to(wanted.link, wanted.path):
-            os.unlink(wanted.link)
+        link = wanted.link
+        if link is not None and os.path.islink(link) and os.path.realpath(link) == os.path.realpath(wanted.path):
+            os.unlink(link)
         os.unlink(wanted.path)
     following = [" ".join(words) for words in wanted.disable] if was else []
     if as_json:
         access.write_json({"path": wanted.path, "removed": was, "next": following})
     elif was:
-        lines = (f"removed  {wanted.path}", "to make it effective at once:", *(f"  {line}" for line in following))
-        access.write("".join(f"{line}\n" for line in lines))
+        indented = [f"  {line}" for line in following]
+        access.write_lines([f"removed  {wanted.path}", "to make it effective at once:", *indented])
     else:
         access.write("no service to remove\n")
     return 0
-
-
-def _links_to(link: str, path: str) -> bool:
-    return os.path.islink(link) and os.path.realpath(link) == os.path.realpath(path)
 
 
 setup = Group(
