@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -38,7 +39,7 @@ from hocket.trust.approvals import (
     forbid,
     withdraw,
 )
-from hocket.trust.check import PROGRAM, Needed, Reasons, authorize, known_agent, needed_approvals, reasons_of
+from hocket.trust.check import PROGRAM, authorize, known_agent, needed_approvals, reasons_of
 from hocket.trust.preview import APPROVED, CHANGED, Explanation, explain_file, explain_folder
 from hocket.views.text import date_and_time, escape_invisible, one_line
 from hocket.workflows.git import Git
@@ -89,32 +90,24 @@ def trust(
     if sum((dry_run, listing, remove)) > 1 or (listing and (targets or edge)):
         raise ArgumentError("give only one of --list, --dry-run and --remove; --list takes no TARGET")
     if not all(targets):
-        raise ArgumentError(
-            "a TARGET is empty: give an agent, a file or a folder"
-        )  # "" would mean the current directory
+        # An empty path would mean the current directory.
+        raise ArgumentError("a TARGET is empty: give an agent, a file or a folder")
     if edge and len(targets) != 2:
         raise ArgumentError("--edge takes two agents: the one that starts, and the one that is started")
     context = TrustContext(access.directory(cwd))
     if listing:
         return _list(context, as_json)
-    if not dry_run:
-        _refuse_inside_a_run()
+    if not dry_run and config.caller().run:
+        raise UsageError("an agent cannot approve itself or another agent", "run this in your own terminal")
     if edge:
         caller, target = targets
-        return (
-            _remove_edge(context, caller, target, as_json)
-            if remove
-            else _allow_edge(context, caller, target, yes, dry_run, as_json)
-        )
+        if remove:
+            return _remove_edge(context, caller, target, as_json)
+        return _allow_edge(context, caller, target, yes, dry_run, as_json)
     if remove:
         return _remove(context, targets, as_json)
     found = [one for target in targets or ["."] for one in context.explain(target)]
     return _show(found, as_json) if dry_run else _approve(found, yes, as_json)
-
-
-def _refuse_inside_a_run() -> None:
-    if config.caller().run:
-        raise UsageError("an agent cannot approve itself or another agent", "run this in your own terminal")
 
 
 # --- Targets ------------------------------------------------------------------------------------------
@@ -147,16 +140,14 @@ class TrustContext:
     def explain(self, target: str) -> list[Explanation]:
         """What a target needs approval for; empty if it needs none."""
         path = os.path.normpath(os.path.join(self.cwd, target))
-        if "/" not in target and target not in (".", ".."):
+        if _is_name(target):
             catalog, approvals = self.catalog(self.cwd)
             entries = catalog.find(target)
             if entries:
                 return _of_entry(entries[0], catalog, approvals)
             if not os.path.exists(path):
                 raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggestion(target, catalog.ranked))
-        if os.path.isdir(path):
-            return self._of_folder(path)
-        return self._of_file(path)
+        return self._of_folder(path) if os.path.isdir(path) else self._of_file(path)
 
     def resolved(self, name: str, approvals: Approvals) -> EdgeAgent:
         """The agent that a name or a path resolves to here, and how an edge refers to it."""
@@ -169,10 +160,7 @@ class TrustContext:
     def _of_folder(self, path: str) -> list[Explanation]:
         """The explanations of a folder and its parents; the first lists programs that git may run there."""
         found = explain_folder(path, self.approvals(path))
-        if not found:
-            return found
-        first, *others = found
-        return [replace(first, asks=(*first.asks, *_asks_of_git(path, self.env))), *others]
+        return [replace(one, asks=(*one.asks, *_asks_of_git(path, self.env))) for one in found[:1]] + found[1:]
 
     def _of_file(self, path: str) -> list[Explanation]:
         file = path if path.endswith(".md") or os.path.exists(path) else f"{path}.md"
@@ -180,15 +168,21 @@ class TrustContext:
             raise AgentNotFound(f"{path} does not exist", "give an agent's name, its file, or a folder")
         if not file.endswith(".md"):
             raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
-        if not is_definition_path(file):
-            return _explained(
-                Needed(file, False, _reasons(file, self.approvals(self.cwd)), False), self.approvals(self.cwd)
-            )
-        catalog, approvals = self.catalog(file.rpartition(marker)[0] or "/")
-        entry = _entry_of(file, catalog)
-        if entry is None:
-            return _explained(Needed(file, False, _reasons(file, approvals), False), approvals)
-        return [one for one in _of_entry(entry, catalog, approvals) if one.kind == FILE]
+        if is_definition_path(file):
+            catalog, approvals = self.catalog(file.rpartition(marker)[0] or "/")
+            entry = _entry_of(file, catalog)
+            if entry is not None:
+                return [one for one in _of_entry(entry, catalog, approvals) if one.kind == FILE]
+        else:
+            approvals = self.approvals(self.cwd)
+        definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
+        reasons = reasons_of(definition, os.path.dirname(file), approvals)
+        return [explain_file(file, approvals, reasons)] if reasons else []
+
+
+def _is_name(target: str) -> bool:
+    """False for a path."""
+    return "/" not in target and target not in (".", "..")
 
 
 def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Ask]:
@@ -211,19 +205,14 @@ def _entry_of(file: str, catalog: Catalog) -> Entry | None:
     return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
 
 
-def _reasons(file: str, approvals: Approvals) -> Reasons:
-    definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
-    return reasons_of(definition, os.path.dirname(file), approvals)
-
-
 def _of_entry(entry: Entry, catalog: Catalog, approvals: Approvals) -> list[Explanation]:
-    return [one for needed in needed_approvals(entry, catalog, approvals) for one in _explained(needed, approvals)]
-
-
-def _explained(needed: Needed, approvals: Approvals) -> list[Explanation]:
-    if needed.is_folder:
-        return explain_folder(needed.target, approvals)
-    return [explain_file(needed.target, approvals, needed.reasons)] if needed.reasons else []
+    found: list[Explanation] = []
+    for needed in needed_approvals(entry, catalog, approvals):
+        if needed.is_folder:
+            found += explain_folder(needed.target, approvals)
+        else:
+            found.append(explain_file(needed.target, approvals, needed.reasons))
+    return found
 
 
 # --- Approving ----------------------------------------------------------------------------------------------
@@ -241,15 +230,14 @@ def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
     for one in pending:
         if not as_json:
             access.write(shown(one))
-            sys.stdout.flush()
-        if yes or _asked(f"Approve {one_line(one.path)}?"):
+        if yes or _confirm(f"Approve {one_line(one.path)}?"):
             approved.append((one, approve(home, one.kind, one.path, one.content)))
             if not as_json:
                 access.write(f"approved {one_line(one.path)}\n")
     if as_json:
         access.write_json(_as_json(found, approved))
     elif not pending:
-        _say_nothing_to_do(found)
+        access.write_lines([f"approved already {one_line(one.path)}" for one in found] or ["nothing to approve"])
     return 0 if len(approved) == len(pending) else DECLINED
 
 
@@ -265,19 +253,13 @@ def _unanswered(line: str) -> NotTrusted:
     )
 
 
-def _asked(question: str) -> bool:
+def _confirm(question: str) -> bool:
+    sys.stdout.flush()
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print(file=sys.stderr)
     return answer.strip().lower() in {"y", "yes"}
-
-
-def _say_nothing_to_do(found: Sequence[Explanation]) -> None:
-    for one in found:
-        access.write(f"approved already {one_line(one.path)}\n")
-    if not found:
-        access.write("nothing to approve\n")
 
 
 def _show(found: Sequence[Explanation], as_json: bool) -> int:
@@ -349,10 +331,9 @@ def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_
         )
     if not as_json:
         access.write(_edge_text(starting, started, approvals.config))
-        sys.stdout.flush()
     if not (dry_run or yes or _can_ask(as_json)):
         raise _unanswered(edge_command(caller, target, context.cwd))
-    given = not dry_run and (yes or _asked(f"Allow {one_line(caller)} -> {one_line(target)}?"))
+    given = not dry_run and (yes or _confirm(f"Allow {one_line(caller)} -> {one_line(target)}?"))
     if given:
         allow(context.home, starting.known, started.known)
     if as_json:
@@ -364,15 +345,16 @@ def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_
 
 def _remove_edge(context: TrustContext, caller: str, target: str, as_json: bool) -> int:
     """Remove an edge by its recorded names, because the agents may no longer exist."""
-    edges = [one for one in _approved(context).edges if (one.caller.name, one.target.name) == (caller, target)]
-    edges = edges or [one for one in _approved(context).edges if (one.caller.path, one.target.path) == (caller, target)]
+    recorded = _own_approvals(context)[1].edges
+    edges = [one for one in recorded if (one.caller.name, one.target.name) == (caller, target)]
+    edges = edges or [one for one in recorded if (one.caller.path, one.target.path) == (caller, target)]
     if not edges:
         raise UsageError(f"{caller} -> {target} is not allowed", "hocket trust --list shows what is")
     forbid(context.home, edges)
     if as_json:
         access.write_json({"removed": [{"kind": EDGE, **_edge_json(one.caller, one.target)} for one in edges]})
     else:
-        access.write("".join(f"no longer allowed: {_arrow(one)}\n" for one in edges))
+        access.write_lines(f"no longer allowed: {_arrow(one)}" for one in edges)
     return 0
 
 
@@ -384,9 +366,9 @@ def _edge_text(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str
     else:
         own = agent.permission_mode or permission_mode(agent.definition) or settings.claude.permission_mode
         what = f"in its own permission mode, {mode_with(agent.args, own)}, regardless of the mode of the first"
-    places = (known.path or known.name for known in (starting.known, started.known))
-    first = one_line(f"{starting.known.name} may start {started.known.name}, {what}")
-    return "".join([f"{first}\n", *(f"  {one_line(place)}\n" for place in places)])
+    first = f"{starting.known.name} may start {started.known.name}, {what}"
+    places = [f"  {one_line(known.path or known.name)}" for known in (starting.known, started.known)]
+    return "".join(f"{line}\n" for line in [one_line(first), *places])
 
 
 def _edge_json(caller: AgentIdentity, target: AgentIdentity) -> dict[str, Any]:
@@ -402,62 +384,42 @@ def _arrow(edge: Edge) -> str:
     return one_line(" -> ".join(ends))
 
 
-def _approved(context: TrustContext) -> ApprovalRecord:
-    approvals = _own_approvals(context)
-    record = approvals.record
-    if approvals.damage:
-        raise approvals.damage
-    return record
-
-
 # --- Approvals ---------------------------------------------------------------------------------------
 
 
-class ApprovalRow(NamedTuple):
-    """One approval and its state."""
-
-    path: str
-    kind: str
-    at: float | None
-    state: str
-
-
 def _list(context: TrustContext, as_json: bool) -> int:
-    rows = list(_rows(context))
+    """List the trusted folders of the configuration, the approvals by content, and the edges."""
+    approvals, record = _own_approvals(context)
+    rows: list[dict[str, Any]] = [
+        {"path": folder, "kind": FOLDER, "at": None, "state": _ALWAYS} for folder in approvals.config.trusted_folders
+    ]
+    for kind in (FOLDER, FILE):
+        for path, pin in sorted(record.of(kind).items()):
+            rows.append({"path": path, "kind": kind, "at": pin.at, "state": approvals.state(kind, path)})
+    for edge in record.edges:
+        is_there = all(one.path is None or os.path.exists(one.path) for one in (edge.caller, edge.target))
+        row = {"path": _arrow(edge), "kind": EDGE, "at": edge.at, "state": APPROVED if is_there else GONE}
+        rows.append(row | _edge_json(edge.caller, edge.target))
     if as_json:
-        edges = [_edge_row(edge)._asdict() | _edge_json(edge.caller, edge.target) for edge in _approved(context).edges]
-        access.write_json([row._asdict() for row in rows] + edges)
-        return 0
-    rows += map(_edge_row, _approved(context).edges)
-    if not rows:
+        access.write_json(rows)
+    elif not rows:
         access.write("nothing is approved\n")
     else:
-        cells = [[row.state, row.kind, date_and_time(row.at), one_line(row.path)] for row in rows]
-        access.write("".join(f"{line}\n" for line in format_table([["STATE", "KIND", "SINCE", "PATH"], *cells])))
+        cells = [[row["state"], row["kind"], date_and_time(row["at"]), one_line(row["path"])] for row in rows]
+        access.write_lines(format_table([["STATE", "KIND", "SINCE", "PATH"], *cells]))
     return 0
 
 
-def _rows(context: TrustContext) -> Iterator[ApprovalRow]:
-    """The trusted folders of the configuration, then the approvals by content."""
-    approvals = _own_approvals(context)
-    yield from (ApprovalRow(folder, FOLDER, None, _ALWAYS) for folder in approvals.config.trusted_folders)
-    approved = _approved(context)
-    for kind in (FOLDER, FILE):
-        for path, pin in sorted(approved.of(kind).items()):
-            yield ApprovalRow(path, kind, pin.at, approvals.state(kind, path))
-
-
-def _edge_row(edge: Edge) -> ApprovalRow:
-    is_there = all(one.path is None or os.path.exists(one.path) for one in (edge.caller, edge.target))
-    return ApprovalRow(_arrow(edge), EDGE, edge.at, APPROVED if is_there else GONE)
-
-
-def _own_approvals(context: TrustContext) -> Approvals:
+def _own_approvals(context: TrustContext) -> tuple[Approvals, ApprovalRecord]:
     """The approvals of the user; the configuration of the directory is ignored if it is invalid."""
     try:
-        return context.approvals(context.cwd)
+        approvals = context.approvals(context.cwd)
     except ConfigError:
-        return Approvals(Config(home=context.home))
+        approvals = Approvals(Config(home=context.home))
+    record = approvals.record
+    if approvals.damage:
+        raise approvals.damage
+    return approvals, record
 
 
 def _remove(context: TrustContext, targets: Sequence[str], as_json: bool) -> int:
@@ -465,24 +427,20 @@ def _remove(context: TrustContext, targets: Sequence[str], as_json: bool) -> int
     if as_json:
         access.write_json({"removed": [{"path": path, "kind": kind} for path, kind in removed]})
     else:
-        access.write("".join(f"no longer approved: {one_line(path)}\n" for path, _ in removed))
+        access.write_lines(f"no longer approved: {one_line(path)}" for path, _ in removed)
     return 0
 
 
 def _withdraw(context: TrustContext, target: str) -> list[tuple[str, str]]:
+    """Withdraw the approvals of a path, or of the definitions of an agent's name."""
     path = os.path.normpath(os.path.join(context.cwd, target))
-    paths = dict.fromkeys([path, os.path.realpath(path), *_named(context, target)])
-    gone = [(one, kind) for one in paths for kind in (FILE, FOLDER) if withdraw(context.home, kind, one)]
-    if not gone:
+    paths = [path, os.path.realpath(path)]
+    if _is_name(target):
+        with suppress(ConfigError, NotTrusted):
+            paths += [os.path.realpath(entry.path) for entry in context.catalog(context.cwd)[0].find(target)]
+    withdrawn = [
+        (one, kind) for one in dict.fromkeys(paths) for kind in (FILE, FOLDER) if withdraw(context.home, kind, one)
+    ]
+    if not withdrawn:
         raise UsageError(f"{target} is not approved", "hocket trust --list shows what is")
-    return gone
-
-
-def _named(context: TrustContext, target: str) -> list[str]:
-    """The definitions of an agent's name."""
-    if "/" in target or target in (".", ".."):
-        return []
-    try:
-        return [os.path.realpath(entry.path) for entry in context.catalog(context.cwd)[0].find(target)]
-    except (ConfigError, NotTrusted):
-        return []
+    return withdrawn
