@@ -13,11 +13,12 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import hocket.rehearsal
 from hocket import config
@@ -34,8 +35,8 @@ from hocket.cli.run import exit_code, make_display, request_body, validated
 from hocket.cli.temp_home import (
     API_KEY,
     TempHome,
-    real_environment,
-    scripted_environment,
+    scripted_agents,
+    scripted_model,
     share_agents,
     share_configuration,
     sub_agents,
@@ -146,49 +147,39 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
 # --- A rehearsal --------------------------------------------------------------------------------------------
 
 
-class Rehearsal(NamedTuple):
-    """A chain to be rehearsed, before anything has started."""
-
-    request: dict[str, Any]
-    chain: BoundChain
-    roles: list[Role]
-    script: Path
-    script_name: str
-
-
 def _rehearse(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> int:
-    before, users_home = config.process_environment(), config.home()
+    before, users_home, is_real = config.process_environment(), config.home(), options["is_real"]
     with temp_home("rehearsal", options["keep"]) as place:
         share_configuration(place, users_home)
         # Binding needs a program for every agent; which one does not matter yet.
-        config.replace_environment(
-            temp_environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable})
-        )
-        rehearsal = _prepare(place, words, cwd, options)
+        program = {} if is_real else {"HOCKET_CLAUDE": sys.executable}
+        config.replace_environment(temp_environment(place, before, program))
+        # A worktree would lie in the temporary home, and go with it; and a rehearsal needs no person.
+        request = request_body(words, cwd, options) | {"isolation": "none", "on_question_default": "deny"}
+        chain = bind(validated(request), load_config(cwd, config.home()))
+        assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
+        steps = [step for step in chain.steps if step.spec.provider == CLAUDE]
+        script = _find_script(options["script"], cwd)
+        script_name = str(script or "the built-in script")
+        if script is None:
+            script = place.root / "script.json"
+            script.write_text(json.dumps(default_script(steps)), encoding="utf-8")
         if not (options["as_json"] or options["quiet"]):
-            _announce(rehearsal, options["is_real"], place)
-        state = place.folder("state")
-        with _scripted_agents(place, rehearsal, before, options["is_real"], state):
-            code = _watch({**rehearsal.request, "env": access.environment(cwd)}, options)
-        code = _check_script(rehearsal, state, code)
+            _announce(chain, script_name, is_real, place)
+        if is_real:
+            share_agents(place, cwd, before)
+            agents = scripted_model(place, script, before, dict(_definition(step.spec) for step in steps))
+        else:
+            found = sub_agents({step.spec.cwd for step in chain.steps}, access.environment(cwd), config.home())
+            agents = scripted_agents(place, script, before, found)
+        with agents:
+            code = _watch({**request, "env": access.environment(cwd)}, options)
+        if uncovered := list(dict.fromkeys(uncovered_in(place.folder("state")))):
+            print("\n".join(uncovered_report(uncovered, script_name)), file=sys.stderr)
+            code = 1
     if options["keep"]:
         print(f"kept {place.root}; list its runs: HOCKET_HOME={place.home} hocket ps -a", file=sys.stderr)
     return code
-
-
-def _prepare(place: TempHome, words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> Rehearsal:
-    # A worktree would lie in the temporary home, and go with it.
-    request = request_body(words, cwd, options) | {"isolation": "none"}
-    request["on_question_default"] = "deny"  # so that a rehearsal needs no person
-    chain = bind(validated(request), load_config(cwd, config.home()))
-    assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
-    roles = roles_of(chain)
-    script = _find_script(options["script"], cwd)
-    if script is not None:
-        return Rehearsal(request, chain, roles, script, str(script))
-    built_in = place.root / "script.json"
-    built_in.write_text(json.dumps(default_script(roles)), encoding="utf-8")
-    return Rehearsal(request, chain, roles, built_in, "the built-in script")
 
 
 def _find_script(given: str | None, cwd: str) -> Path | None:
@@ -200,39 +191,14 @@ def _find_script(given: str | None, cwd: str) -> Path | None:
     )
 
 
-def _announce(rehearsal: Rehearsal, is_real: bool, place: TempHome) -> None:
+def _announce(chain: BoundChain, script_name: str, is_real: bool, place: TempHome) -> None:
     scripted = "the installed CLI and its tools run for real, the model is" if is_real else "agents are"
-    print(f"rehearsal: {scripted} scripted by {rehearsal.script_name}", file=sys.stderr)
-    if programs := real_programs(rehearsal.chain):
+    print(f"rehearsal: {scripted} scripted by {script_name}", file=sys.stderr)
+    programs = [step.agent for step in chain.steps if step.spec.provider != CLAUDE]
+    if programs := [*dict.fromkeys(programs), *([f"the gate ({chain.until})"] if chain.until else [])]:
         print(f"rehearsal: runs for real: {', '.join(programs)}", file=sys.stderr)
-    if any(step.spec.on_question == "ask" for step in rehearsal.chain.steps):
+    if any(step.spec.on_question == "ask" for step in chain.steps):
         print(f"rehearsal: to answer questions: HOCKET_HOME={place.home} hocket answer …", file=sys.stderr)
-
-
-@contextmanager
-def _scripted_agents(
-    place: TempHome, rehearsal: Rehearsal, before: Mapping[str, str], is_real: bool, state: Path
-) -> Iterator[None]:
-    """Set the environment that gives every Claude agent the script."""
-    cwd = rehearsal.request["cwd"]
-    if not is_real:
-        cwds = {step.spec.cwd for step in rehearsal.chain.steps}
-        found = sub_agents(cwds, access.environment(cwd), config.home())
-        config.replace_environment(
-            temp_environment(place, before, scripted_environment(place, rehearsal.script, state, found))
-        )
-        yield
-        return
-    agents = {role.agent: role.definition for role in rehearsal.roles}
-    model = ScriptedModel(load(rehearsal.script), state=state, agents=agents)
-    # Start the server now, because it forks, which has to happen before there are threads.
-    access.connect(talk=False).request("GET", "/api/health")
-    share_agents(place, cwd, before)
-    with model:
-        config.replace_environment(
-            temp_environment(place, without_account(before), real_environment(place, model.url, before))
-        )
-        yield
 
 
 def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
@@ -258,44 +224,30 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
     return exit_code(last, signals)
 
 
-def _check_script(rehearsal: Rehearsal, state: Path, code: int) -> int:
-    """Report requests that the script does not cover, which is an error."""
-    if uncovered := list(dict.fromkeys(uncovered_in(state))):
-        print("\n".join(uncovered_report(uncovered, rehearsal.script_name)), file=sys.stderr)
-        return 1
-    return code
+# --- The built-in script, and additions to one ----------------------------------------------------------------
 
 
-# --- Roles --------------------------------------------------------------------------------------------------
-
-
-class Role(NamedTuple):
-    """One scripted step of a chain."""
-
-    agent: str
-    """The name by which the script knows it."""
-    definition: str
-    prompt: str
-    iterations: int
-    """How often it speaks before it says the marker; 0 for a step without a loop."""
-    marker: str
-
-
-def roles_of(chain: BoundChain) -> list[Role]:
-    """The scripted steps of a chain."""
-    return [_role(step) for step in chain.steps if step.spec.provider == CLAUDE]
-
-
-def real_programs(chain: BoundChain) -> list[str]:
-    """What runs for real: plain programs, and the gate."""
-    gate = [f"the gate ({chain.until})"] if chain.until else []
-    return list(dict.fromkeys([*(step.agent for step in chain.steps if step.spec.provider != CLAUDE), *gate]))
-
-
-def _role(step: Step) -> Role:
-    name, definition = _definition(step.spec)
-    iterations = min(DEFAULT_ITERATIONS, step.iterations) if step.loop else 0
-    return Role(name, definition, step.spec.prompt or "", iterations, step.spec.marker)
+def default_script(steps: Sequence[Step]) -> dict[str, Any]:
+    """A script for any Claude steps: each agent repeats its prompt, and a loop ends by its marker."""
+    rules: list[dict[str, Any]] = []
+    looping: list[str] = []
+    spoken: Counter[str] = Counter()
+    for step in steps:
+        name, prompt = _definition(step.spec)[0], step.spec.prompt or ""
+        if len(prompt) > PROMPT_CHARACTERS:
+            prompt = prompt[:PROMPT_CHARACTERS] + "…"
+        iterations = min(DEFAULT_ITERATIONS, step.iterations) if step.loop else 0
+        looping += [name] if iterations else []
+        for number in range(1, max(iterations, 1) + 1):
+            spoken[name] += 1
+            turn = f", iteration {number}" if iterations else ""
+            says: list[Any] = [{"say": f"I am {name}{turn}. My prompt: {prompt}"}]
+            does = [*says, "marker"] if number == iterations else says
+            rules.append({"when": {"agent": name, "pass": spoken[name]}, "do": does})
+    # A gate that fails repeats the loop; then only the marker is left to say.
+    rules += [{"when": {"agent": name}, "do": ["marker"]} for name in looping]
+    markers = {step.spec.marker for step in steps}
+    return {"version": 1, "rules": rules, "default": "fail", **({"marker": markers.pop()} if len(markers) == 1 else {})}
 
 
 def _definition(spec: Spec) -> tuple[str, str]:
@@ -307,55 +259,27 @@ def _definition(spec: Spec) -> tuple[str, str]:
     return CLAUDE, ""
 
 
-def default_script(roles: Sequence[Role]) -> dict[str, Any]:
-    """A script for any chain: each agent repeats its prompt, and a loop ends by its marker."""
-    rules: list[dict[str, Any]] = []
-    spoken: dict[str, int] = {}
-    for role in roles:
-        for number in range(1, max(role.iterations, 1) + 1):
-            spoken[role.agent] = spoken.get(role.agent, 0) + 1
-            steps: list[Any] = [{"say": _introduction(role, number)}]
-            when = {"agent": role.agent, "pass": spoken[role.agent]}
-            rules.append({"when": when, "do": [*steps, "marker"] if number == role.iterations else steps})
-    # A gate that fails repeats the loop; then only the marker is left to say.
-    rules += [{"when": {"agent": role.agent}, "do": ["marker"]} for role in roles if role.iterations]
-    markers = {role.marker for role in roles}
-    return {"version": 1, "rules": rules, "default": "fail", **({"marker": markers.pop()} if len(markers) == 1 else {})}
-
-
-def _introduction(role: Role, number: int) -> str:
-    prompt = role.prompt if len(role.prompt) <= PROMPT_CHARACTERS else role.prompt[:PROMPT_CHARACTERS] + "…"
-    turn = f", iteration {number}" if role.iterations else ""
-    return f"I am {role.agent}{turn}. My prompt: {prompt}"
-
-
 def uncovered_report(uncovered: Sequence[Uncovered], script: str) -> list[str]:
     """The requests without a rule, and rules that would cover them."""
     count = "a request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
-    return [
-        f"✗ the script does not cover {count}: {script}",
-        *(f"  {_request(request)}" for request in uncovered),
-        "add to its rules:",
-        *(line for request in uncovered for line in _rule(request)),
-    ]
-
-
-def _request(request: Uncovered) -> str:
-    turn = f"wake {request.woken}" if request.woken else f"turn {request.turn}"
-    return f"agent {request.agent}, {turn}, pass {request.passage}, last message {_quoted(request.last)}"
-
-
-def _rule(request: Uncovered) -> list[str]:
-    """A rule in YAML, with the conditions that distinguish this request from the first one of its agent."""
-    when = {"agent": _quoted(request.agent)}
-    if request.woken:
-        when["woken"] = str(request.woken)
-    elif request.turn > 1:
-        when["turn"] = str(request.turn)
-    if request.passage > 1:
-        when["pass"] = str(request.passage)
-    conditions = ", ".join(f"{key}: {value}" for key, value in when.items())
-    return [f"  - when: {{{conditions}}}", "    do:", '      - say: "…"']
+    lines = [f"✗ the script does not cover {count}: {script}"]
+    for request in uncovered:
+        turn = f"wake {request.woken}" if request.woken else f"turn {request.turn}"
+        last = _quoted(request.last)
+        lines.append(f"  agent {request.agent}, {turn}, pass {request.passage}, last message {last}")
+    lines.append("add to its rules:")
+    for request in uncovered:
+        # The conditions that distinguish this request from the first one of its agent.
+        when = {"agent": _quoted(request.agent)}
+        if request.woken:
+            when["woken"] = str(request.woken)
+        elif request.turn > 1:
+            when["turn"] = str(request.turn)
+        if request.passage > 1:
+            when["pass"] = str(request.passage)
+        conditions = ", ".join(f"{key}: {value}" for key, value in when.items())
+        lines += [f"  - when: {{{conditions}}}", "    do:", '      - say: "…"']
+    return lines
 
 
 def _quoted(text: str) -> str:
@@ -370,9 +294,13 @@ def _record_script(ref: str, output: str | None, force: bool) -> int:
     client = access.connect()
     run = client.run(ref)
     if run["provider"] != CLAUDE:
-        raise UsageError(f"run {run['number']} is not a Claude run", _recordable(run))
-    raw = b"".join(client.output(run["id"]))
-    recording = record(raw.split(b"\n"), _name_in_script(run))
+        found = [str(child["number"]) for child in run["children"] if child["provider"] == CLAUDE]
+        hint = f"its Claude runs: {', '.join(found)}" if found else None
+        raise UsageError(f"run {run['number']} is not a Claude run", hint)
+    # The name in the agent's definition may differ from the one the run was started by.
+    argv = (read_spec(run["dir"]) or {}).get("argv", [])
+    name = str(argv[argv.index("--agent") + 1]) if "--agent" in argv else CLAUDE
+    recording = record(b"".join(client.output(run["id"])).split(b"\n"), name)
     if output is None:
         access.write(recording.script)
     else:
@@ -380,17 +308,6 @@ def _record_script(ref: str, output: str | None, force: bool) -> int:
     for note in recording.notes:
         print(f"rehearsal: {note}", file=sys.stderr)
     return 0
-
-
-def _recordable(run: dict[str, Any]) -> str | None:
-    found = [str(child["number"]) for child in run["children"] if child["provider"] == CLAUDE]
-    return f"its Claude runs: {', '.join(found)}" if found else None
-
-
-def _name_in_script(run: dict[str, Any]) -> str:
-    """The name in the agent's definition, which may differ from the one the run was started by."""
-    argv = (read_spec(run["dir"]) or {}).get("argv", [])
-    return str(argv[argv.index("--agent") + 1]) if "--agent" in argv else CLAUDE
 
 
 def _write_file(path: Path, text: str, force: bool) -> None:
@@ -428,9 +345,8 @@ def _serve_model(file: str, cwd: str, port: int) -> int:
 
 def _definitions(names: set[str], cwd: str) -> dict[str, str]:
     """The system prompts by which the model recognises the agents that are defined here."""
-    env, home = access.environment(cwd), config.home()
-    approvals = Approvals(load_config(cwd, home))
-    catalog = discover(cwd, env, home, approvals.config, approvals)
+    approvals = Approvals(load_config(cwd, config.home()))
+    catalog = discover(cwd, access.environment(cwd), config.home(), approvals.config, approvals)
     found = {name: entry for name in sorted(names) for entry in catalog.find(name)[:1]}
     return {
         name: str(read_definition(entry.path, stem=name).fields.get("prompt") or "") for name, entry in found.items()
@@ -442,6 +358,7 @@ def _definitions(names: set[str], cwd: str) -> dict[str, str]:
 
 TOUR_CHAIN = "planner -> builder:3 -> reviewer"
 TOUR_PROMPT = "Write greet.sh, which greets a person by name"
+TOUR_FILES = Path(hocket.rehearsal.__file__).parent / "tour"
 LEAVES = ["planner", "builder", "builder", "reviewer"]
 LIMIT_SECONDS = 50.0
 COLUMNS = 80
@@ -479,20 +396,25 @@ def demo(scripted: bool) -> int:
     It needs no account and no network, and leaves nothing behind.
     """
     before = config.process_environment()
-    try:
-        with temp_home("demo") as place:
-            project = place.folder("project")
-            shutil.copytree(_tour_files() / "agents", project / ".claude" / "agents")
-            cli = None if scripted else _installed_cli(before, place)
-            with _tour_environment(place, before, cli):
-                Tour(place, project).show(cli, "as requested" if scripted else "no Claude CLI was found")
-    except ClientExit as leaving:
-        return leaving.code
-    return 0
-
-
-def _tour_files() -> Path:
-    return Path(hocket.rehearsal.__file__).parent / "tour"
+    with temp_home("demo") as place:
+        project = place.folder("project")
+        shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
+        cli = None if scripted else _installed_cli(before, place)
+        base = {name: value for name, value in without_account(before).items() if not name.startswith("XDG_")}
+        env = {**base, "HOME": str(place.folder("user")), **({"HOCKET_CLAUDE": cli} if cli else {})}
+        config.replace_environment(temp_environment(place, env, {}))
+        script = TOUR_FILES / "script.yaml"
+        if cli:
+            definitions = [read_definition(str(path)) for path in sorted((TOUR_FILES / "agents").iterdir())]
+            prompts = {definition.name: str(definition.fields["prompt"]) for definition in definitions}
+            agents = scripted_model(place, script, env, prompts)
+        else:
+            agents = scripted_agents(place, script, env, {})
+        with agents:
+            try:
+                return Tour(place, project).take(cli, "as requested" if scripted else "no Claude CLI was found")
+            except ClientExit as leaving:
+                return leaving.code
 
 
 def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
@@ -504,74 +426,54 @@ def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
         return None
 
 
-def _tour_definitions() -> dict[str, str]:
-    """The system prompts by which the scripted model recognises its agents."""
-    found = [read_definition(str(path)) for path in sorted((_tour_files() / "agents").iterdir())]
-    return {definition.name: str(definition.fields["prompt"]) for definition in found}
+class Tour(PlainDisplay):
+    """The steps of the tour, and what it does to the chain while it runs; a broken connection is part of it."""
 
-
-@contextmanager
-def _tour_environment(place: TempHome, before: dict[str, str], cli: str | None) -> Iterator[None]:
-    """The environment of the tour: a temporary user, whose Claude agents are scripted or have a scripted model."""
-    script = _tour_files() / "script.yaml"
-    user = {"HOME": str(place.folder("user"))}
-    base = {name: value for name, value in without_account(before).items() if not name.startswith("XDG_")}
-    if cli is None:
-        scripted = scripted_environment(place, script, place.folder("state"), {})
-        config.replace_environment(temp_environment(place, base, {**user, **scripted}))
-        yield
-        return
-    config.replace_environment(temp_environment(place, base, user))
-    # Start the server now, because it forks, which has to happen before there are threads.
-    access.connect(talk=False).request("GET", "/api/health")
-    with hocket.rehearsal.ScriptedModel(hocket.rehearsal.load(script), agents=_tour_definitions()) as model:
-        real = real_environment(place, model.url, base)
-        config.replace_environment(temp_environment(place, base, {**user, **real, "HOCKET_CLAUDE": cli}))
-        yield
-
-
-class Tour:
-    """The steps of the tour, and what it does to the chain while it runs."""
+    tick = 0.25
 
     def __init__(self, place: TempHome, project: Path) -> None:
+        super().__init__(quiet=True, colour=config.colour_wanted(sys.stdout.isatty()))
         self._home = place.home
         self._project = project
-        self._colour = config.colour_wanted(sys.stdout.isatty())
         self._columns = access.terminal_width() or COLUMNS
         self._killed: dict[str, Any] | None = None
         self._took_over = False
         self._answered = False
 
-    def show(self, cli: str | None, reason: str) -> None:
-        self._open(f"the installed Claude CLI with a scripted model: {cli}" if cli else f"scripted agents ({reason})")
-        ended = self._run_chain()
-        self._check(ended, BROKEN_CLI if cli else None)
-        self._look_back(ended)
-
-    # --- the steps ------------------------------------------------------------------------------------------
-
-    def _open(self, agents: str) -> None:
+    def take(self, cli: str | None, reason: str) -> int:
+        """Show everything; returns the exit code."""
         self._print("A tour of Hocket: no account, no network, no cost, nothing left behind.", BOLD)
+        agents = f"the installed Claude CLI with a scripted model: {cli}" if cli else f"scripted agents ({reason})"
         self._print(truncate(f"Uses {agents}", self._columns), DIM)
-        self._tell(
+        self._explain(
             "Three agents are defined in .claude/agents: planner, builder and reviewer. They run one after another,"
             " the builder up to three times, until it says that it is done."
         )
         self._command(f'run "{TOUR_CHAIN}" --on-question ask \\\n    -p "{TOUR_PROMPT}"')
-
-    def _run_chain(self) -> dict[str, Any]:
         client = access.connect(talk=False)
         signals = SignalHandler(client, on_terminal=False)
         signals.install()
         run = client.start_followed("/api/runs", tour_body(str(self._project)))
         signals.set_run(run)
-        last = watch(client, steady_view(run), TourDisplay(self), signals)
+        ended = watch(client, steady_view(run), self, signals)["data"]
         if signals.code is not None:
-            raise ClientExit(signals.code)
-        ended: dict[str, Any] = last["data"]
-        return ended
+            return signals.code
+        self._check(ended, BROKEN_CLI if cli else None)
+        self._explain("Done. Every agent and every iteration is a run; each was started exactly once.")
+        self._command("ps -a")
+        self._run("ps", "-a")
+        self._explain(f"With a real model this would have cost {cost_text(ended) or 'nothing'}.")
+        self._explain("Next steps:")
+        for line in NEXT.splitlines():
+            self._output(line)
+        return 0
 
-    def handle_event(self, view: RunView, event: dict[str, Any]) -> None:
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def ignores(self, text: bytes) -> bool:
+        return False
+
+    def show(self, view: RunView, event: dict[str, Any]) -> None:
         """Show an event of the chain, then answer the question or kill the server when it is time to."""
         if self._killed is not None and not self._took_over:
             self._report_new_server(self._killed)
@@ -582,19 +484,16 @@ class Tour:
             return
         if event["type"] == "question" and not self._answered:
             self._answered = True
-            self._answer(str(process.number))
+            self._explain("The agent asks and waits. Any terminal can answer:")
+            self._command(f"answer {process.number} allow")
+            self._run("answer", str(process.number), "allow")
         elif event["type"] == "tool.finished" and process.agent == "builder" and self._killed is None:
             self._kill_server()
-
-    def _answer(self, number: str) -> None:
-        self._tell("The agent asks and waits. Any terminal can answer:")
-        self._command(f"answer {number} allow")
-        self._run("answer", number, "allow")
 
     def _kill_server(self) -> None:
         self._killed = read_lock(self._home)
         pid = self._killed.get("pid", 0)
-        self._tell("The builder is running. Now the server is killed:")
+        self._explain("The builder is running. Now the server is killed:")
         if not signal_process(pid, self._killed.get("start_time", 0), signal.SIGKILL):
             raise DemoFailed("the server could not be killed")
         self._print(f"$ kill -9 {pid}", ALARM)
@@ -603,7 +502,7 @@ class Tour:
         pid = read_lock(self._home).get("pid")
         if pid is not None and pid != killed["pid"]:
             self._took_over = True
-            self._tell(
+            self._explain(
                 f"A new server (pid {pid}) continues where the old one stopped; the builder was not interrupted."
             )
 
@@ -619,18 +518,9 @@ class Tour:
         if started != LEAVES:
             raise DemoFailed(f"started {started}, expected {LEAVES}")
 
-    def _look_back(self, ended: dict[str, Any]) -> None:
-        self._tell("Done. Every agent and every iteration is a run; each was started exactly once.")
-        self._command("ps -a")
-        self._run("ps", "-a")
-        self._tell(f"With a real model this would have cost {cost_text(ended) or 'nothing'}.")
-        self._tell("Next steps:")
-        for line in NEXT.splitlines():
-            self._output(line)
-
     # --- output ---------------------------------------------------------------------------------------------
 
-    def _tell(self, text: str) -> None:
+    def _explain(self, text: str) -> None:
         self._print("\n" + textwrap.fill(f"▸ {text}", self._columns, subsequent_indent="  "), ACCENT)
 
     def _command(self, text: str) -> None:
@@ -640,7 +530,7 @@ class Tour:
         self._print(truncate(f"  {line}", self._columns), style)
 
     def _print(self, text: str, style: str | None) -> None:
-        print(paint(text, style, self._colour), flush=True)
+        print(paint(text, style, self.colour), flush=True)
 
     def _run(self, *words: str) -> None:
         for line in self._captured(*words).splitlines():
@@ -654,19 +544,3 @@ class Tour:
         if code != 0:
             raise DemoFailed(f"hocket {' '.join(words)} ended with {code}")
         return caught.getvalue()
-
-
-class TourDisplay(PlainDisplay):
-    """Passes the events of the watched chain to the tour; a broken connection is part of it."""
-
-    tick = 0.25
-
-    def __init__(self, tour: Tour) -> None:
-        super().__init__(quiet=True)
-        self._tour = tour
-
-    def ignores(self, text: bytes) -> bool:
-        return False
-
-    def show(self, view: RunView, event: dict[str, Any]) -> None:
-        self._tour.handle_event(view, event)

@@ -34,12 +34,12 @@ from hocket.errors import HocketError, HomeError
 from hocket.keeper.cleanup_process import heir
 from hocket.keeper.process_tree import sweep_home
 from hocket.providers.defining import DEFINITIONS
-from hocket.rehearsal import install
+from hocket.rehearsal import ScriptedModel, install
+from hocket.rehearsal import load as load_script
 from hocket.trust.approvals import Approvals
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 API_KEY = "rehearsal"
 ACCOUNT_PREFIXES = ("ANTHROPIC_", "CLAUDE_")
 """Variables that could lead the CLI to an account, a network or the user's own files."""
@@ -78,39 +78,28 @@ def temp_home(name: str, keep: bool = False) -> Iterator[TempHome]:
         # nohup ignores SIGHUP, and that has to stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit)
-    place = TempHome(_temporary_folder(name), keep)
-    with ExitStack() as stack:
-        _set_up(place, stack)
-        try:
-            yield place
-        finally:
-            # The clean-up is short and must not be interrupted half-way.
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-            _clean_up(place)
-
-
-def _set_up(place: TempHome, stack: ExitStack) -> None:
-    """Create the home and start the clean-up process; on failure nothing is left behind."""
-    second = [sys.executable, "-m", "hocket.cli.temp_home", str(place.root), *([KEEP] if place.keep else [])]
     try:
-        place.folder("home")
-        stack.enter_context(heir(second, config.process_environment(), str(place.root)))
-    except OSError as error:
-        shutil.rmtree(place.root, ignore_errors=True)
-        raise HomeError(
-            f"cannot set up a temporary home: {error.strerror}",
-            "check for a full disk or too many processes",
-        ) from error
-
-
-def _temporary_folder(name: str) -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix=f"hocket-{name}-")).resolve()
+        place = TempHome(Path(tempfile.mkdtemp(prefix=f"hocket-{name}-")).resolve(), keep)
     except OSError as error:
         raise HomeError(
             f"cannot create a temporary folder: {error.strerror}", "choose another place with TMPDIR"
         ) from error
+    with ExitStack() as stack:
+        second = [sys.executable, "-m", "hocket.cli.temp_home", str(place.root), *([KEEP] if keep else [])]
+        try:
+            place.folder("home")
+            stack.enter_context(heir(second, config.process_environment(), str(place.root)))
+        except OSError as error:
+            shutil.rmtree(place.root, ignore_errors=True)
+            why = f"cannot set up a temporary home: {error.strerror}"
+            raise HomeError(why, "check for a full disk or too many processes") from error
+        try:
+            yield place
+        finally:
+            # The clean-up is short and must not be interrupted half-way.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            _clean_up(place)
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
@@ -136,21 +125,16 @@ def share_configuration(place: TempHome, users_home: str) -> None:
 
 
 def _clean_up(place: TempHome) -> None:
+    """Stop the runs by their keepers, which also end what an agent has left running; then remove everything."""
     with suppress(HocketError, OSError):
-        _stop_runs(place.home)
+        if config.home() == place.home and lock_held(place.home):
+            client = access.connect(starting=False, talk=False)
+            for run in client.request("GET", "/api/runs"):
+                if run["parent"] is None:
+                    client.request("POST", f"/api/runs/{quote(run['id'])}/stop", {})
     sweep_home(place.home, GRACE_SECONDS)
     if not place.keep:
         shutil.rmtree(place.root, ignore_errors=True)
-
-
-def _stop_runs(home: str) -> None:
-    """Stop the runs by their keepers, which also end what an agent has left running."""
-    if config.home() != home or not lock_held(home):
-        return
-    client = access.connect(starting=False, talk=False)
-    for run in client.request("GET", "/api/runs"):
-        if run["parent"] is None:
-            client.request("POST", f"/api/runs/{quote(run['id'])}/stop", {})
 
 
 def clean_up_after(root: str, keep: bool) -> None:
@@ -161,15 +145,37 @@ def clean_up_after(root: str, keep: bool) -> None:
     _clean_up(place)
 
 
-# --- Environments -------------------------------------------------------------------------------------------
+# --- Scripted agents ----------------------------------------------------------------------------------------
 
 
-def scripted_environment(place: TempHome, script: Path, state: Path, found: Mapping[str, str]) -> dict[str, str]:
-    """Variables that replace every Claude agent by a scripted one. Raises for an invalid script.
+@contextmanager
+def scripted_agents(place: TempHome, script: Path, env: Mapping[str, str], found: Mapping[str, str]) -> Iterator[None]:
+    """Set the environment in which scripted agents replace all Claude agents. Raises for an invalid script.
 
     ``found`` are the agents in files, which may be their sub-agents.
     """
-    return {"HOCKET_CLAUDE": str(install(place.folder("player"), script, state, found))}
+    program = install(place.folder("player"), script, place.folder("state"), found)
+    config.replace_environment(temp_environment(place, env, {"HOCKET_CLAUDE": str(program)}))
+    yield
+
+
+@contextmanager
+def scripted_model(place: TempHome, script: Path, env: Mapping[str, str], agents: Mapping[str, str]) -> Iterator[None]:
+    """Set the environment in which the real CLI has a model on this machine, and settings and transcripts of its own.
+
+    The model recognises ``agents`` by their prompts.
+    """
+    model = ScriptedModel(load_script(script), state=place.folder("state"), agents=agents)
+    # Start the server now, because it forks, which has to happen before there are threads.
+    access.connect(talk=False).request("GET", "/api/health")
+    with model:
+        own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
+        own["XDG_CACHE_HOME"] = str(place.folder("cache"))  # logs of its MCP servers
+        for name in ("NO_PROXY", "no_proxy"):
+            own[name] = ",".join(part for part in (env.get(name), LOOPBACK) if part)
+        more = {**OFFLINE, **own, "ANTHROPIC_BASE_URL": model.url}
+        config.replace_environment(temp_environment(place, without_account(env), more))
+        yield
 
 
 def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[str, str]:
@@ -189,20 +195,8 @@ def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[s
     }
 
 
-def real_environment(place: TempHome, url: str, before: Mapping[str, str]) -> dict[str, str]:
-    """Variables that give the real CLI a model on this machine, and settings and transcripts of its own."""
-    around = {name: _with_loopback(before.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
-    own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
-    own["XDG_CACHE_HOME"] = str(place.folder("cache"))  # logs of its MCP servers
-    return {**OFFLINE, **around, **own, "ANTHROPIC_BASE_URL": url}
-
-
 def without_account(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not name.startswith(ACCOUNT_PREFIXES)}
-
-
-def _with_loopback(exceptions: str) -> str:
-    return f"{exceptions},{LOOPBACK}" if exceptions else LOOPBACK
 
 
 def share_agents(place: TempHome, cwd: str, before: Mapping[str, str]) -> None:
