@@ -178,10 +178,13 @@ def test_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> 
     assert config.process_environment()["HOCKET_RUN"] == "here"
 
 
-def test_environment_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    config.replace_environment({"HOCKET_HOME": "/elsewhere"})
-    assert (config.home(), config.process_environment()) == ("/elsewhere", {"HOCKET_HOME": "/elsewhere"})
+def test_environment_is_replaced() -> None:
+    before = config.process_environment()
+    try:
+        config.replace_environment({"HOCKET_HOME": "/elsewhere"})
+        assert (config.home(), config.process_environment()) == ("/elsewhere", {"HOCKET_HOME": "/elsewhere"})
+    finally:
+        config.replace_environment(before)
 
 
 # --- What an agent sees -------------------------------------------------------------------------------------

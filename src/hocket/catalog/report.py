@@ -319,7 +319,7 @@ def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[dict[
         add(field, value, "default")
     # The file of a configured default is known only if there is just one.
     only_file = config.files[0] if len(config.files) == 1 else None
-    for field, value in (("model", config.default_model), ("permission_mode", config.default_permission_mode)):
+    for field, value in (("model", config.claude.model), ("permission_mode", config.claude.permission_mode)):
         if field in found and value != found[field]["value"]:
             add(field, value, "configuration", only_file)
     origin = "configuration" if entry.source == ALIAS else "file"

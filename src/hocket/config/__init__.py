@@ -13,6 +13,8 @@ from typing import NamedTuple
 from hocket.input_limits import is_text
 
 Environ = Mapping[str, str]
+OWN_ENVIRONMENT: Environ = os.environ
+"""That of this process."""
 
 SOCKET_PATH_LIMIT = 100
 """In bytes. Kernels allow 104 to 108, including the final NUL."""
@@ -20,11 +22,6 @@ MAX_PROMPT = 10 * 1024 * 1024
 
 
 # --- Paths --------------------------------------------------------------------------------------------------
-
-
-def environ_or_own(environ: Environ | None) -> Environ:
-    """Return the given environment, or that of this process for None."""
-    return os.environ if environ is None else environ
 
 
 def home_directory(environ: Environ) -> str:
@@ -43,24 +40,22 @@ def _xdg(environ: Environ, name: str, default: str) -> str:
     return value if value.startswith("/") else os.path.join(home_directory(environ), default)
 
 
-def home(environ: Environ | None = None) -> str:
+def home(environ: Environ = OWN_ENVIRONMENT) -> str:
     """Return the absolute path of HOCKET_HOME, which may not exist yet."""
-    environ = environ_or_own(environ)
     chosen = environ.get("HOCKET_HOME")
     return os.path.abspath(chosen or os.path.join(_xdg(environ, "XDG_STATE_HOME", ".local/state"), "hocket"))
 
 
-def config_directory(environ: Environ | None = None) -> str:
+def config_directory(environ: Environ = OWN_ENVIRONMENT) -> str:
     """Return the directory of the user's configuration outside HOCKET_HOME."""
-    return os.path.join(_xdg(environ_or_own(environ), "XDG_CONFIG_HOME", ".config"), "hocket")
+    return os.path.join(_xdg(environ, "XDG_CONFIG_HOME", ".config"), "hocket")
 
 
-def socket_path(home: str, environ: Environ | None = None) -> str:
+def socket_path(home: str, environ: Environ = OWN_ENVIRONMENT) -> str:
     """Return the path of the server's socket; if the one in HOCKET_HOME is too long, create a private folder for it."""
     plain = os.path.join(home, "sock")
     if _fits(plain):
         return plain
-    environ = environ_or_own(environ)
     name = _short_name(home)
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     within_runtime = os.path.join(runtime, f"hocket-{name}")
@@ -131,9 +126,8 @@ class ConfigFile(NamedTuple):
         return os.path.dirname(folder) if self.json else folder
 
 
-def config_files(cwd: str, home: str, environ: Environ | None = None) -> list[ConfigFile]:
+def config_files(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> list[ConfigFile]:
     """Return the configuration files that count in a directory, in order of precedence."""
-    environ = environ_or_own(environ)
     # Processes resolve links when they change into the directory, so its parents are those of the real path.
     cwd = os.path.realpath(cwd) if "\0" not in cwd else cwd
     users = config_directory(environ)
@@ -180,20 +174,19 @@ class CallingRun(NamedTuple):
     task: str | None
 
 
-def caller(environ: Environ | None = None) -> CallingRun:
+def caller(environ: Environ = OWN_ENVIRONMENT) -> CallingRun:
     """Return the run that this process belongs to."""
-    environ = environ_or_own(environ)
     return CallingRun(*(environ.get(f"HOCKET_{field.upper()}") or None for field in CallingRun._fields))
 
 
-def process_environment(environ: Environ | None = None) -> dict[str, str]:
+def process_environment(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
     """Return a copy of the whole environment, for a child process that is Hocket itself."""
-    return dict(environ_or_own(environ))
+    return dict(environ)
 
 
-def is_completing(program: str, environ: Environ | None = None) -> bool:
+def is_completing(program: str, environ: Environ = OWN_ENVIRONMENT) -> bool:
     """True if a shell requests completions."""
-    return f"_{program.upper()}_COMPLETE" in environ_or_own(environ)
+    return f"_{program.upper()}_COMPLETE" in environ
 
 
 def replace_environment(environ: Environ) -> None:
@@ -202,9 +195,9 @@ def replace_environment(environ: Environ) -> None:
     os.environ.update(environ)
 
 
-def requested_port(environ: Environ | None = None) -> int | None:
+def requested_port(environ: Environ = OWN_ENVIRONMENT) -> int | None:
     """Return the port of HOCKET_PORT: 0 for any, None if it is not set."""
-    text = environ_or_own(environ).get("HOCKET_PORT", "").strip()
+    text = environ.get("HOCKET_PORT", "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
@@ -214,9 +207,8 @@ def requested_port(environ: Environ | None = None) -> int | None:
     return int(text)
 
 
-def colour_wanted(stream_is_tty: bool, flag: bool | None = None, environ: Environ | None = None) -> bool:
+def colour_wanted(stream_is_tty: bool, flag: bool | None = None, environ: Environ = OWN_ENVIRONMENT) -> bool:
     """True if output is to be coloured: by NO_COLOR, then the command's flag, then FORCE_COLOR, then the terminal."""
-    environ = environ_or_own(environ)
     if environ.get("NO_COLOR"):
         return False
     if flag is not None:
@@ -227,15 +219,14 @@ def colour_wanted(stream_is_tty: bool, flag: bool | None = None, environ: Enviro
     return stream_is_tty and environ.get("TERM") != "dumb"
 
 
-def interactive(stream_is_tty: bool, plain: bool = False, environ: Environ | None = None) -> bool:
+def interactive(stream_is_tty: bool, plain: bool = False, environ: Environ = OWN_ENVIRONMENT) -> bool:
     """True if a view may repaint itself."""
-    environ = environ_or_own(environ)
     return stream_is_tty and not plain and environ.get("TERM") != "dumb" and not _is_set(environ, "CI")
 
 
-def folds_logs(environ: Environ | None = None) -> bool:
+def folds_logs(environ: Environ = OWN_ENVIRONMENT) -> bool:
     """True if the log viewer folds the lines of a group."""
-    return _is_set(environ_or_own(environ), "GITHUB_ACTIONS")
+    return _is_set(environ, "GITHUB_ACTIONS")
 
 
 def _is_set(environ: Environ, name: str) -> bool:
@@ -268,9 +259,8 @@ _PROGRAMS = ("HOCKET_CLAUDE", "HOCKET_CODEX", "HOCKET_CURSOR_AGENT")
 """Variables that name the program of a CLI."""
 
 
-def caller_environment(extra_names: Iterable[str] = (), environ: Environ | None = None) -> dict[str, str]:
+def caller_environment(extra_names: Iterable[str] = (), environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
     """Return the variables that a client sends with a start: all that any agent may get."""
-    environ = environ_or_own(environ)
     every_cli = [pattern for patterns in _OF_PROVIDER.values() for pattern in patterns]
     return _allowed(environ, [*_BASE, *every_cli, *extra_names]) | named_programs(environ)
 
@@ -280,9 +270,8 @@ def named_programs(env: Environ) -> dict[str, str]:
     return {name: env[name] for name in _PROGRAMS if name in env and is_text(env[name])}
 
 
-def program_places(environ: Environ | None = None) -> dict[str, str]:
+def program_places(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
     """Return the variables that decide which program a name means."""
-    environ = environ_or_own(environ)
     path = environ.get("PATH")
     return ({"PATH": path} if path and is_text(path) else {}) | named_programs(environ)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hocket.config import config_files, environ_or_own, home_directory
+from hocket.config import OWN_ENVIRONMENT, ConfigFile, config_files, home_directory
 from hocket.config.reading import read_bounded
 from hocket.config.schema import ParsedFile, parse
 from hocket.config.settings import (
@@ -27,26 +27,23 @@ MAX_FILE = 1024 * 1024
 Environ = Mapping[str, str]
 
 
-def env_names(cwd: str, home: str, environ: Environ | None = None) -> tuple[str, ...]:
+def env_names(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> tuple[str, ...]:
     """Return the variables that the configuration passes to agents."""
     return load(cwd, home, environ).env_pass
 
 
-def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
+def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
     """Return the configuration for a directory. The nearest file that defines an agent or a chain wins."""
-    environ = environ_or_own(environ)
     user = home_directory(environ)
     searched = config_files(cwd, home, environ)
-    texts = [(file, text) for file in searched if (text := _read(file.path)) is not None]
-    # A project's chains.json replaces the user's.
-    has_project_chains = any(file.json and file.rank == "project" for file, _ in texts)
-    hidden = [entry for entry in texts if has_project_chains and entry[0].json and entry[0].rank == "user"]
-    parts = [parse(file, text, user) for file, text in texts if (file, text) not in hidden]
+    counting = _without_hidden(searched)
+    parts = [parse(file, text, user) for file in counting if (text := _read(file.path)) is not None]
     own = [part for part in parts if part.file.project is None]
     modes = (part.claude.get("permission_mode") for part in own)
     own_mode = next((mode for mode in modes if mode), ClaudeConfig().permission_mode)
     with suppress(ConfigError):  # errors in a hidden file do not matter
-        own += [parse(file, text, user) for file, text in hidden]
+        hidden = [file for file in searched if file not in counting]
+        own += [parse(file, text, user) for file in hidden if (text := _read(file.path)) is not None]
     projects = _merged(part.projects for part in parts)
     own_projects = _merged(part.projects for part in parts if part.file.project is None)
     return Config(
@@ -90,25 +87,25 @@ class NamedChains(NamedTuple):
     places: tuple[str, ...]
 
 
-def find_chains(cwd: str, home: str, environ: Environ | None = None) -> NamedChains:
+def find_chains(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> NamedChains:
     """Return the chains that can be run by name in a directory. A broken file hides only its own chains."""
-    environ = environ_or_own(environ)
     user = home_directory(environ)
     searched = config_files(cwd, home, environ)
     chains: list[Mapping[str, ChainConfig]] = []
     problems: list[tuple[str, ConfigError]] = []
-    has_project_chains = False
-    for file in searched:
-        if file.json and file.rank == "user" and has_project_chains:
-            continue
+    for file in _without_hidden(searched):
         try:
-            if (text := _read(file.path)) is None:
-                continue
-            chains.append(parse(file, text, user).chains)
+            if (text := _read(file.path)) is not None:
+                chains.append(parse(file, text, user).chains)
         except ConfigError as error:
             problems.append((file.path, error))
-        has_project_chains = has_project_chains or file.json
     return NamedChains(_merged(chains), problems, tuple(file.path for file in searched))
+
+
+def _without_hidden(files: Sequence[ConfigFile]) -> list[ConfigFile]:
+    """Return the files without the user's ``chains.json`` if the project has one, which replaces it."""
+    replaced = any(file.json and file.rank == "project" and os.path.lexists(file.path) for file in files)
+    return [file for file in files if not (replaced and file.json and file.rank == "user")]
 
 
 def _read(path: str) -> str | None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, ConfigFile, may_be_passed
-from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, suggestion
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Limits, StepConfig, suggestion
 from hocket.config.structure import excess
 from hocket.errors import ConfigError
 from hocket.input_limits import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
 
 MAX_GRACE = 120
 """In seconds. The caller of a stop waits that long."""
-PROMPT_VIA = ("arg", "stdin")
 
 
 class _Kind(NamedTuple):
@@ -58,95 +57,90 @@ def _list_of(fits: Callable[[str], bool], expected: str) -> _Kind:
 _TEXT = _Kind(lambda value: isinstance(value, str) and is_text(value), "a string")
 _FILLED = _Kind(_is_filled, "a non-empty string")
 _MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks")
-_GATE = _Kind(_is_filled, "a shell command")
+_TEXTS = _list_of(is_text, "a list of strings")
+_TABLE = _Kind(lambda value: isinstance(value, dict), "a table")
+_STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
+_TIMES = _integer(1, MAX_ITERATIONS, f"an integer from 1 to {MAX_ITERATIONS}")
+_AT_LEAST_ONE = _integer(1, 10**9, "an integer of at least 1")
+_DURATION = _number(0.001, 1e9, "a number of seconds above 0")
+_FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
 _AGENT_NAME = _Kind(
     lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", value) is not None,
     "an agent's name: at most 64 letters, digits, - and _",
 )
-_TEXTS = _list_of(is_text, "a list of strings")
-_TABLE = _Kind(lambda value: isinstance(value, dict), "a table")
-_STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
-_MEMBERS = _Kind(_STEPS.fits, "a list with at least one member")
-_TIMES = _integer(1, MAX_ITERATIONS, f"an integer from 1 to {MAX_ITERATIONS}")
-_BOUND = _integer(0, 10**9, "an integer of at least 0")
-_AT_LEAST_ONE = _integer(1, 10**9, "an integer of at least 1")
-_TOKENS = _integer(1, 10**15, "an integer of at least 1")
-_DOLLARS = _number(1e-6, 1e9, "an amount in USD above 0")
-_PRICE = _number(0, 1e9, "an amount in USD of at least 0")
-_DURATION = _number(0.001, 1e9, "a number of seconds above 0")
-_GRACE = _number(0, MAX_GRACE, f"a number of seconds from 0 to {MAX_GRACE}")
-_FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
-_TOOLS = _Kind(lambda value: _is_filled(value) or _TEXTS.fits(value), "a non-empty string or a list of strings")
-_FOLDERS = _list_of(_is_folder, "a list of folders, each absolute or beginning with ~/")
-_MODE = _one_of(*PERMISSION_MODES)
-_PASSABLE = _list_of(may_be_passed, "a list of variables, none of them reserved by Hocket or an agent's session")
 
 _Fields = Mapping[str, _Kind]
 
-_AGENT: _Fields = {
-    "path": _FILLED,
-    "project": _FILLED,
-    "agent": _AGENT_NAME,
+_KINDS: _Fields = {
+    "agent": _FILLED,
+    "allowed_tools": _Kind(
+        lambda value: _is_filled(value) or _TEXTS.fits(value), "a non-empty string or a list of strings"
+    ),
     "args": _TEXTS,
+    "budget_tokens": _integer(1, 10**15, "an integer of at least 1"),
+    "budget_usd": _number(1e-6, 1e9, "an amount in USD above 0"),
+    "contract": _FLAG,
+    "cross_session": _one_of(*CROSS_SESSION),
     "default_prompt": _TEXT,
     "default_prompt_file": _FILLED,
-    "prompt_via": _one_of(*PROMPT_VIA),
-    "model": _FILLED,
-    "permission_mode": _MODE,
-    "allowed_tools": _TOOLS,
-}
-_BOUNDS: _Fields = {
-    "until": _GATE,
-    "timeout": _DURATION,
-    "budget_usd": _DOLLARS,
-    "budget_tokens": _TOKENS,
-    "idle_timeout": _DURATION,
-    "failures": _TIMES,
-    "no_progress": _TIMES,
-}
-"""Keys that a step and a chain have in common."""
-_STEP: _Fields = {
-    "agent": _FILLED,
-    "iterations": _TIMES,
-    "args": _TEXTS,
-    "prompt": _TEXT,
-    "prompt_file": _FILLED,
-    **_BOUNDS,
-    "isolation": _one_of(*ISOLATION),
-}
-_GROUP: _Fields = {"group": _MEMBERS}
-_CHAIN: _Fields = {
     "description": _TEXT,
+    "failures": _TIMES,
+    "gate_timeout": _DURATION,
+    "idle_timeout": _DURATION,
+    "isolation": _one_of(*ISOLATION),
+    "iterations": _TIMES,
+    "marker": _MARKER,
+    "mcp": _FLAG,
+    "model": _FILLED,
+    "no_progress": _TIMES,
+    "on_lost": _one_of(*ON_LOST),
+    "on_question": _one_of(*ON_QUESTION),
+    "path": _FILLED,
+    "permission_mode": _one_of(*PERMISSION_MODES),
     "prompt": _TEXT,
     "prompt_file": _FILLED,
+    "prompt_via": _one_of("arg", "stdin"),
     "steps": _STEPS,
-    "marker": _MARKER,
-    "permission_mode": _MODE,
-    "on_question": _one_of(*ON_QUESTION),
-    **_BOUNDS,
-    "gate_timeout": _DURATION,
-    "on_lost": _one_of(*ON_LOST),
-    "isolation": _one_of(*ISOLATION),
+    "timeout": _DURATION,
+    "until": _Kind(_is_filled, "a shell command"),
 }
+"""The keys of agents, steps, chains and ``[claude]``, which mean the same everywhere."""
+
+
+def _settable(names: Iterable[str]) -> dict[str, _Kind]:
+    """Return the fields with these names that a file can set."""
+    return {name: _KINDS[name] for name in names if name in _KINDS}
+
+
+_AGENT = _settable(AgentConfig._fields) | {"project": _FILLED, "agent": _AGENT_NAME}
+_STEP = _settable(StepConfig._fields)
+_GROUP = {"group": _Kind(_STEPS.fits, "a list with at least one member")}
+_CHAIN = _settable(ChainConfig._fields)
 _SECTIONS: Mapping[str, _Fields] = {
-    "limits": dict.fromkeys(Limits._fields, _BOUND)
-    | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE, "estimate_usd_per_mtok": _PRICE},
-    "run": {"stop_grace": _GRACE, "marker": _MARKER},
-    "env": {"pass": _PASSABLE},
-    "claude": {
-        "permission_mode": _MODE,
-        "model": _FILLED,
-        "on_question": _one_of(*ON_QUESTION),
-        "contract": _FLAG,
-        "mcp": _FLAG,
-        "cross_session": _one_of(*CROSS_SESSION),
+    "limits": dict.fromkeys(Limits._fields, _integer(0, 10**9, "an integer of at least 0"))
+    | {
+        "leaves": _AT_LEAST_ONE,
+        "max_output_mb": _AT_LEAST_ONE,
+        "estimate_usd_per_mtok": _number(0, 1e9, "an amount in USD of at least 0"),
     },
-    "trust": {"folders": _FOLDERS},
+    "run": {
+        "stop_grace": _number(0, MAX_GRACE, f"a number of seconds from 0 to {MAX_GRACE}"),
+        "marker": _MARKER,
+    },
+    "env": {
+        "pass": _list_of(may_be_passed, "a list of variables, none of them reserved by Hocket or an agent's session")
+    },
+    "claude": _settable(ClaudeConfig._fields),
+    "trust": {"folders": _list_of(_is_folder, "a list of folders, each absolute or beginning with ~/")},
 }
 _USERS_OWN = ("limits", "trust")
 """Sections that a project must not have: it could only raise its own limits, as with ``cross_session``."""
 _JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE, "projects": _TABLE}
 _TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
+
+
+_Spelling = Callable[[str], str]
+"""How a file spells our names of keys."""
 
 
 def _camel(name: str) -> str:
@@ -155,11 +149,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.title() for word in rest)
 
 
-def _as_it_is(name: str) -> str:
-    return name
-
-
-def _table(raw: Any, fields: _Fields, where: str, spell: Callable[[str], str]) -> dict[str, Any]:
+def _table(raw: Any, fields: _Fields, where: str, spell: _Spelling) -> dict[str, Any]:
     """Return a table by the names of our fields; raise if a key is unknown or its value does not fit."""
     if not isinstance(raw, dict):
         raise _wrong_value(where, _TABLE, raw)
@@ -202,7 +192,7 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
     if (reason := excess(text)) is not None:
         raise ConfigError(f"{file.path}: {reason}")
     raw = _decode_json(file.path, text) if file.json else _decode_toml(file.path, text)
-    spell = _camel if file.json else _as_it_is
+    spell = _camel if file.json else str
     if file.json and isinstance(raw, dict):
         raw.pop("$schema", None)
     top = _table(raw, _JSON_TOP if file.json else _TOML_TOP, file.path, spell)
@@ -214,8 +204,7 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
             "move it to the config.toml of HOCKET_HOME",
         )
     sections = {
-        name: _table(top.get(name, {}), fields, f"{file.path}: [{name}]", _as_it_is)
-        for name, fields in _SECTIONS.items()
+        name: _table(top.get(name, {}), fields, f"{file.path}: [{name}]", str) for name, fields in _SECTIONS.items()
     }
     folders = sections["trust"].get("folders", ())
     return ParsedFile(
@@ -231,7 +220,7 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
     )
 
 
-def _agent(file: ConfigFile, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
+def _agent(file: ConfigFile, name: str, raw: Any, spell: _Spelling) -> AgentConfig:
     table = _table(raw, _AGENT, f'{file.path}: agent "{name}"', spell)
     if isinstance(table.get("allowed_tools"), tuple):
         table["allowed_tools"] = " ".join(table["allowed_tools"])
@@ -259,7 +248,7 @@ def _projects(file: ConfigFile, raw: Any) -> dict[str, str]:
     return dict(raw)
 
 
-def _chain(file: ConfigFile, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
+def _chain(file: ConfigFile, name: str, raw: Any, spell: _Spelling) -> ChainConfig:
     where = f'{file.path}: chain "{name}"'
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
@@ -274,7 +263,7 @@ def _chain(file: ConfigFile, name: str, raw: Any, spell: Callable[[str], str]) -
     return ChainConfig(name, file.path, **{**table, "steps": tuple(steps)}, project=file.project)
 
 
-def _stage(where: str, number: int, raw: Any, spell: Callable[[str], str]) -> Iterator[StepConfig]:
+def _stage(where: str, number: int, raw: Any, spell: _Spelling) -> Iterator[StepConfig]:
     """Yield one step, or the members of a group."""
     if not isinstance(raw, dict) or "group" not in raw:
         yield _step(where, raw, spell)
@@ -289,7 +278,7 @@ def _stage(where: str, number: int, raw: Any, spell: Callable[[str], str]) -> It
         yield _step(inside, member, spell, number)
 
 
-def _step(where: str, raw: Any, spell: Callable[[str], str], group: int | None = None) -> StepConfig:
+def _step(where: str, raw: Any, spell: _Spelling, group: int | None = None) -> StepConfig:
     table = _table(raw, _STEP, where, spell)
     if "agent" not in table:
         raise ConfigError(f'{where}: has no "agent"')

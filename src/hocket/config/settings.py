@@ -145,14 +145,6 @@ class Config(NamedTuple):
     """The folder of the user's own CLI settings and definitions: never a project's, even inside one."""
 
     @property
-    def default_model(self) -> str | None:
-        return self.claude.model
-
-    @property
-    def default_permission_mode(self) -> str:
-        return self.claude.permission_mode
-
-    @property
     def ceiling(self) -> str:
         """The widest permission mode that needs no approval: that of the user's own files."""
         return self.own_mode or self.claude.permission_mode

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hocket.config import OWN_ENVIRONMENT
 from hocket.config.loading import load
 from hocket.config.reading import read_bounded
 from hocket.config.settings import Config, approve_command
@@ -170,12 +171,12 @@ def _matches(pin: Pin, content: Callable[[], bytes]) -> bool:
         return False
 
 
-def users_approvals(home: str, environ: Mapping[str, str] | None = None) -> Approvals:
+def users_approvals(home: str, environ: Mapping[str, str] = OWN_ENVIRONMENT) -> Approvals:
     """Load the approvals by the user's own files alone."""
     return Approvals(load(home, home, environ))
 
 
-def is_trusted(folder: str, home: str, environ: Mapping[str, str] | None = None) -> bool:
+def is_trusted(folder: str, home: str, environ: Mapping[str, str] = OWN_ENVIRONMENT) -> bool:
     """True if the user trusts a folder with its current content; False if the user's files cannot be read."""
     try:
         return users_approvals(home, environ).trusts(folder)
