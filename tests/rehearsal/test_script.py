@@ -137,15 +137,15 @@ WRONG: list[tuple[Any, str]] = [
     ({"rules": [], "version": 2}, "s: unknown version 2"),
     ({"rules": {}}, "s: rules: must be a list; got keys and values"),
     ({"rules": [{"do": [{"say": "a"}]}, {"when": {}}]}, "s: rule 2: 'do' is missing"),
-    ({"rules": [{"do": []}]}, "s: rule 1, do: must have at least one step"),
+    ({"rules": [{"do": []}]}, "s: rule 1: do: must have at least one step"),
     (
         {"rules": [{"when": {"promt": "x"}, "do": ["hang"]}]},
-        "rule 1, when: unknown key 'promt'; did you mean 'prompt'?",
+        "rule 1: when: unknown key 'promt'; did you mean 'prompt'?",
     ),
-    ({"rules": [{"when": {"turn": 0}, "do": ["hang"]}]}, "rule 1, when: turn must be a number from 1 on; got 0"),
-    ({"rules": [{"when": {"pass": True}, "do": ["hang"]}]}, "pass must be a number from 1 on; got True"),
+    ({"rules": [{"when": {"turn": 0}, "do": ["hang"]}]}, "rule 1: when: turn: must be a whole number from 1 to"),
+    ({"rules": [{"when": {"pass": True}, "do": ["hang"]}]}, "pass: must be a whole number from 1 to"),
     ({"rules": [{"when": {"prompt": "/(/"}, "do": ["hang"]}]}, "prompt: /(/ is not a regular expression"),
-    ({"rules": [{"do": [{"sya": "a"}]}]}, "rule 1, do: step 1: unknown key 'sya'; did you mean 'say'?"),
+    ({"rules": [{"do": [{"sya": "a"}]}]}, "rule 1: do: step 1: unknown key 'sya'; did you mean 'say'?"),
     ({"rules": [{"do": ["markr"]}]}, "unknown step 'markr'; did you mean 'marker'?"),
     ({"rules": [{"do": [{"say": "a", "think": "b"}]}]}, "a step is one key with its value"),
     ({"rules": [{"do": [{"say": 42}]}]}, "step 1, say: must be a text; got 42"),
@@ -153,7 +153,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"rules": [{"do": [{"tool": {"name": "Bash", "inptu": {}}}]}]}, "unknown key 'inptu'; did you mean 'input'?"),
     (
         {"rules": [{"do": [{"ask": {"tool": "Bash", "denied": [{"sai": "x"}]}}]}]},
-        "ask, denied: step 1: unknown key 'sai'",
+        "ask: denied: step 1: unknown key 'sai'",
     ),
     ({"rules": [{"do": [{"tools": [{"ask": {"tool": "B", "denied": ["hang"]}}]}]}]}, "not supported for several"),
     ({"rules": [{"do": [{"agent": {"type": "x"}}]}]}, "agent: 'prompt' is missing"),
@@ -189,7 +189,7 @@ def test_error_lists_the_known_keys() -> None:
 def test_a_date_in_a_tools_input_is_refused_where_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("rules:\n- do: [tool: {name: Bash, input: {when: 2026-01-02}}]\n", encoding="utf-8")
-    with pytest.raises(ScriptError, match=r"rule 1, do: step 1, tool: input: .*not JSON serializable"):
+    with pytest.raises(ScriptError, match=r"rule 1: do: step 1, tool: input: .*not JSON serializable"):
         load(path)
 
 

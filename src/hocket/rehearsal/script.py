@@ -1,27 +1,6 @@
 """Parse a script. Every error names the file, the rule and the key.
 
-    version: 1
-    rules:                                    # the first that fits wins
-      - when: {agent: planner, pass: 2}       # all optional: agent prompt system last tools turn pass woken
-        do:
-          - think: "…"
-          - say: "…"
-          - echo: "you said {prompt}"            # {last}: the prompt, or the results of tools
-          - tool: {name: Bash, input: {command: make}, result: "ok"}
-          - tools: [{name: Read, input: {file_path: a}}, {agent: {prompt: "…"}}]
-          - ask: {tool: Bash, input: {command: rm x}, allowed: [steps], denied: [steps],
-                  rule: "rm *", id: q1}
-          - agent: {type: general-purpose, prompt: "…", background: true}
-          - wait: 0.2                           # or {file: go}
-          - cost: 0.02
-          - usage: {input: 10, output: 20}
-          - marker
-          - fail: {status: 529, message: "…"}     # or {exit: 3}
-          - refuse                                # or break, or hang, or crash
-    default: fail                             # or a list of steps
-    marker: DONE                              # if the agent is not given one
-
-``matching.py`` applies the steps; ``docs/reference/rehearsal.md`` describes them for users.
+``docs/reference/rehearsal.md`` describes the format; ``matching.py`` applies the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hocket.errors import UsageError
@@ -54,7 +33,11 @@ from hocket.rehearsal.steps import (
 )
 
 VERSION = 1
-LONGEST_WAIT = 3600.0
+LONGEST_WAIT = 3600
+MOST = 10**9
+
+Parser = Callable[[Any, str], Any]
+"""Checks a value and returns what it stands for. The second argument is its place, for errors."""
 
 
 class ScriptError(UsageError):
@@ -76,106 +59,146 @@ def read_document(path: str | os.PathLike[str]) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ScriptError(f"{path}: cannot be read: {why}") from error
-    return _from_json(text, str(path)) if str(path).endswith(".json") else _from_yaml(text, str(path))
-
-
-def _from_json(text: str, source: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ScriptError(f"{source}: invalid JSON: {error}") from error
-
-
-def _from_yaml(text: str, source: str) -> Any:
-    import yaml  # the scripted agent reads JSON and does not need it
+    if str(path).endswith(".json"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ScriptError(f"{path}: invalid JSON: {error}") from error
+    import yaml  # the scripted agent reads JSON and runs without site packages
 
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         # The parser names its input by its type.
         reason = str(error).replace(' in "<unicode string>",', "")
-        raise ScriptError(f"{source}: invalid YAML: {reason}") from error
+        raise ScriptError(f"{path}: invalid YAML: {reason}") from error
 
 
 def parse(document: Any, source: str = "script") -> Script:
     """Parse a decoded document. ``source`` names it in errors."""
-    keys = _mapping(document, source, required=("rules",), optional=("version", "default", "marker"))
-    if keys.get("version", VERSION) != VERSION:
-        raise ScriptError(f"{source}: unknown version {keys['version']!r}", f"use version {VERSION}")
-    rules = _list(keys["rules"], f"{source}: rules")
-    return Script(
-        tuple(_rule(rule, f"{source}: rule {number}") for number, rule in enumerate(rules, 1)),
-        _default(keys.get("default", "fail"), f"{source}: default"),
-        _text(keys["marker"], f"{source}: marker") if "marker" in keys else None,
-    )
+    given = _fields(document, source, _SCRIPT, "rules")
+    if given.pop("version", VERSION) != VERSION:
+        raise ScriptError(f"{source}: unknown version {document['version']!r}", f"use version {VERSION}")
+    return Script(**given)
 
 
-def _default(value: Any, place: str) -> tuple[Step, ...] | None:
-    return None if value == "fail" else _steps(value, place)
+# --- Values -------------------------------------------------------------------------------------------------
 
 
-def _rule(value: Any, place: str) -> Rule:
-    keys = _mapping(value, place, required=("do",), optional=("when",))
-    return Rule(_when(keys.get("when") or {}, f"{place}, when"), _steps(keys["do"], f"{place}, do"))
+def _fields(value: Any, place: str, known: Mapping[str, Parser], *required: str) -> dict[str, Any]:
+    """Parse the values of a mapping, each by the parser of its key."""
+    if not isinstance(value, dict):
+        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}", f"its keys: {', '.join(known)}")
+    for key in value:
+        if key not in known:
+            raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), known)}")
+    for key in required:
+        if key not in value:
+            raise ScriptError(f"{place}: {key!r} is missing")
+    return {key: known[key](one, f"{place}: {key}") for key, one in value.items()}
 
 
-def _when(value: Any, place: str) -> When:
-    keys = _mapping(value, place, optional=("agent", "prompt", "system", "last", "tools", "turn", "pass", "woken"))
-    return When(
-        agent=_text(keys["agent"], f"{place}: agent") if "agent" in keys else None,
-        prompt=_pattern(keys, "prompt", place),
-        system=_pattern(keys, "system", place),
-        last=_pattern(keys, "last", place),
-        tools=_names(keys["tools"], f"{place}: tools") if "tools" in keys else None,
-        turn=_count(keys, "turn", place),
-        passage=_count(keys, "pass", place),
-        woken=_woken(keys, place),
-    )
+def _list_of(parse_one: Parser, name: str = "", least: int = 0) -> Parser:
+    """A parser of lists. ``name`` is what errors call an entry."""
+
+    def parse_list(value: Any, place: str) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ScriptError(f"{place}: must be a list; got {_kind(value)}")
+        if len(value) < least:
+            raise ScriptError(f"{place}: must have at least one {name}")
+        return tuple(parse_one(one, f"{place}: {name} {n}" if name else place) for n, one in enumerate(value, 1))
+
+    return parse_list
 
 
-def _pattern(keys: Mapping[str, Any], key: str, place: str) -> Pattern | None:
-    if key not in keys:
-        return None
-    text = _text(keys[key], f"{place}: {key}")
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise ScriptError(f"{place}: must be a text; got {_kind(value)}", "put it in quotes")
+    return value
+
+
+def _flag(value: Any, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise ScriptError(f"{place}: must be true or false; got {_kind(value)}")
+    return value
+
+
+def _number(least: int, most: int, kind: type[int] | type[float] = int) -> Parser:
+    def parse_number(value: Any, place: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | kind) or not least <= value <= most:
+            wanted = "a whole number" if kind is int else "a number"
+            raise ScriptError(f"{place}: must be {wanted} from {least} to {most}; got {value!r}")
+        return kind(value)
+
+    return parse_number
+
+
+def _pattern(value: Any, place: str) -> Pattern:
+    text = _text(value, place)
     if not is_regex(text):
         return Pattern(text)
     try:
         return Pattern(text, re.compile(text[1:-1], re.DOTALL))
     except re.error as error:
-        raise ScriptError(f"{place}: {key}: {text} is not a regular expression: {error}") from error
+        raise ScriptError(f"{place}: {text} is not a regular expression: {error}") from error
 
 
 def is_regex(text: str) -> bool:
     return len(text) >= 2 and text[0] == "/" and text[-1] == "/"
 
 
-def _names(value: Any, place: str) -> tuple[str, ...]:
-    return tuple(_text(name, place) for name in _list(value, place))
-
-
-def _woken(keys: Mapping[str, Any], place: str) -> int | None:
-    if keys.get("woken") is True:
-        return 0
-    return None if keys.get("woken") is False else _count(keys, "woken", place)
-
-
-def _count(keys: Mapping[str, Any], key: str, place: str) -> int | None:
-    if key not in keys:
-        return None
-    value = keys[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ScriptError(f"{place}: {key} must be a number from 1 on; got {value!r}")
+def _input(value: Any, place: str) -> dict[str, Any]:
+    """The input of a tool, which must be JSON."""
+    if not isinstance(value, dict):
+        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}")
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ScriptError(f"{place}: {error}", "put dates and the like in quotes") from error
     return value
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "keys and values"
+    return "a list" if isinstance(value, list) else repr(value)
+
+
+def _suggest(word: str, known: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+# --- Rules --------------------------------------------------------------------------------------------------
+
+
+def _rule(value: Any, place: str) -> Rule:
+    given = _fields(value, place, {"when": _when, "do": _steps}, "do")
+    return Rule(given.get("when", When()), given["do"])
+
+
+def _when(value: Any, place: str) -> When:
+    given = _fields(value or {}, place, _WHEN)
+    if "pass" in given:
+        given["passage"] = given.pop("pass")
+    return When(**given)
+
+
+def _woken(value: Any, place: str) -> int | None:
+    if isinstance(value, bool):
+        return 0 if value else None
+    return int(_number(1, MOST)(value, place))
 
 
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
 def _steps(value: Any, place: str) -> tuple[Step, ...]:
-    items = _list(value, place)
-    if not items:
-        raise ScriptError(f"{place}: must have at least one step")
-    steps = tuple(_step(item, f"{place}: step {number}") for number, item in enumerate(items, 1))
+    steps: tuple[Step, ...] = _list_of(_step, "step", least=1)(value, place)
     _check_failures(steps, place)
     return steps
 
@@ -201,7 +224,7 @@ def _step(value: Any, place: str) -> Step:
         if value in _STEPS:
             raise ScriptError(f"{place}: {value} needs a value", f"write it as {value}: …")
         if value not in _BARE:
-            raise ScriptError(f"{place}: unknown step {value!r}{_suggest(value, [*_BARE, *_STEPS])}")
+            raise ScriptError(f"{place}: unknown step {value!r}{_suggest(value, {**_BARE, **_STEPS})}")
         return _BARE[value]
     if not isinstance(value, dict) or len(value) != 1:
         raise ScriptError(f"{place}: a step is one key with its value, or one of {', '.join(_BARE)}")
@@ -209,103 +232,99 @@ def _step(value: Any, place: str) -> Step:
     if key in _BARE:
         raise ScriptError(f"{place}: {key} takes no value", f"write it as - {key}")
     if key not in _STEPS:
-        raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), [*_STEPS, *_BARE])}")
-    return _STEPS[key](body, f"{place}, {key}")
+        raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), {**_STEPS, **_BARE})}")
+    step: Step | Call = _STEPS[key](body, f"{place}, {key}")
+    return Calls((step,)) if isinstance(step, Call) else step
 
 
 def _tool(value: Any, place: str) -> Call:
-    keys = _mapping(value, place, required=("name",), optional=("input", "result", "error"))
-    return Call(
-        name=_text(keys["name"], f"{place}: name"),
-        input=_object(keys.get("input", {}), f"{place}: input"),
-        result=_text(keys["result"], f"{place}: result") if "result" in keys else None,
-        error=_flag(keys, "error", place),
-    )
+    return Call(**{"input": {}, **_fields(value, place, _TOOL, "name")})
 
 
 def _ask(value: Any, place: str) -> Call:
-    optional = ("input", "result", "error", "allowed", "denied", "rule", "id")
-    keys = _mapping(value, place, required=("tool",), optional=optional)
-    plain = _tool({"name": keys["tool"], **{k: keys[k] for k in ("input", "result", "error") if k in keys}}, place)
-    return plain._replace(
-        asks=True,
-        allowed=_steps(keys["allowed"], f"{place}, allowed") if "allowed" in keys else None,
-        denied=_steps(keys["denied"], f"{place}, denied") if "denied" in keys else None,
-        rule=_text(keys["rule"], f"{place}: rule") if "rule" in keys else None,
-        id=_text(keys["id"], f"{place}: id") if "id" in keys else None,
-    )
+    given = _fields(value, place, _ASK, "tool")
+    return Call(given.pop("tool"), given.pop("input", {}), asks=True, **given)
 
 
 def _agent(value: Any, place: str) -> Call:
-    keys = _mapping(value, place, required=("prompt",), optional=("type", "background", "description"))
-    kind = _text(keys.get("type", DEFAULT_TYPE), f"{place}: type")
+    given = _fields(value, place, _AGENT, "prompt")
+    kind = given.get("type", DEFAULT_TYPE)
     return Call(
-        name=AGENT_TOOL,
-        input={
-            "description": _text(keys.get("description", kind), f"{place}: description"),
-            "prompt": _text(keys["prompt"], f"{place}: prompt"),
+        AGENT_TOOL,
+        {
+            "description": given.get("description", kind),
+            "prompt": given["prompt"],
             "subagent_type": kind,
-            "run_in_background": _flag(keys, "background", place),
+            "run_in_background": given.get("background", False),
         },
     )
 
 
-def _together(value: Any, place: str) -> Calls:
-    items = _list(value, place)
-    if not items:
-        raise ScriptError(f"{place}: must have at least one tool")
-    return Calls(tuple(_one_of(item, f"{place}: tool {number}") for number, item in enumerate(items, 1)))
-
-
-def _one_of(item: Any, place: str) -> Call:
-    if isinstance(item, dict) and len(item) == 1 and (key := next(iter(item))) in _CALLS:
-        call = _CALLS[key](item[key], f"{place}, {key}")
-        if call.allowed is not None or call.denied is not None:
-            raise ScriptError(f"{place}: 'allowed' and 'denied' are not supported for several tools")
-        return call
-    return _tool(item, place)
-
-
-def _alone(parse_call: Callable[[Any, str], Call]) -> Callable[[Any, str], Calls]:
-    return lambda value, place: Calls((parse_call(value, place),))
+def _one_of_several(item: Any, place: str) -> Call:
+    """A call among several: a tool, or one of the other steps that call a tool."""
+    if not (isinstance(item, dict) and len(item) == 1 and (key := next(iter(item))) in ("tool", "ask", "agent")):
+        return _tool(item, place)
+    call: Call = _STEPS[key](item[key], f"{place}, {key}")
+    if call.allowed is not None or call.denied is not None:
+        raise ScriptError(f"{place}: 'allowed' and 'denied' are not supported for several tools")
+    return call
 
 
 def _fail(value: Any, place: str) -> Fail:
-    keys = _mapping(value, place, optional=("status", "message", "exit"))
-    if ("status" in keys) == ("exit" in keys):
+    given = _fields(value, place, {"status": _number(400, 599), "message": _text, "exit": _number(0, 255)})
+    if ("status" in given) == ("exit" in given):
         raise ScriptError(f"{place}: must have either a status or an exit code")
-    message = _text(keys.get("message", Fail().message), f"{place}: message")
-    if "exit" in keys:
-        return Fail(None, message, _between(keys["exit"], 0, 255, f"{place}: exit"))
-    return Fail(_between(keys["status"], 400, 599, f"{place}: status"), message)
+    return Fail(**given)
 
 
 def _wait(value: Any, place: str) -> Wait:
-    if not isinstance(value, dict):
-        return Wait(_amount(value, LONGEST_WAIT, place))
-    return Wait(file=_text(_mapping(value, place, required=("file",))["file"], f"{place}: file"))
+    if isinstance(value, dict):
+        return Wait(**_fields(value, place, {"file": _text}, "file"))
+    return Wait(_number(0, LONGEST_WAIT, float)(value, place))
 
 
-def _usage(value: Any, place: str) -> Spend:
-    keys = _mapping(value, place, optional=("input", "output"))
-    tokens = {key: _between(keys[key], 0, 10**9, f"{place}: {key}") for key in keys}
-    return Spend(None, tokens.get("input"), tokens.get("output"))
-
-
-_CALLS: Mapping[str, Callable[[Any, str], Call]] = {"tool": _tool, "ask": _ask, "agent": _agent}
-
-_STEPS: Mapping[str, Callable[[Any, str], Step]] = {
+_SCRIPT: Mapping[str, Parser] = {
+    "version": lambda value, place: value,
+    "rules": _list_of(_rule, "rule"),
+    "default": lambda value, place: None if value == "fail" else _steps(value, place),
+    "marker": _text,
+}
+_WHEN: Mapping[str, Parser] = {
+    "agent": _text,
+    "prompt": _pattern,
+    "system": _pattern,
+    "last": _pattern,
+    "tools": _list_of(_text),
+    "turn": _number(1, MOST),
+    "pass": _number(1, MOST),
+    "woken": _woken,
+}
+_OUTCOME: Mapping[str, Parser] = {"input": _input, "result": _text, "error": _flag}
+_TOOL: Mapping[str, Parser] = {"name": _text, **_OUTCOME}
+_ASK: Mapping[str, Parser] = {
+    "tool": _text,
+    **_OUTCOME,
+    "allowed": _steps,
+    "denied": _steps,
+    "rule": _text,
+    "id": _text,
+}
+_AGENT: Mapping[str, Parser] = {"prompt": _text, "type": _text, "description": _text, "background": _flag}
+_STEPS: Mapping[str, Parser] = {
     "say": lambda value, place: Say(_text(value, place)),
     "echo": lambda value, place: Echo(_text(value, place)),
     "think": lambda value, place: Think(_text(value, place)),
     "wait": _wait,
-    "cost": lambda value, place: Spend(cost=_amount(value, 1e6, place)),
-    "usage": _usage,
-    "tools": _together,
+    "cost": lambda value, place: Spend(cost=_number(0, 10**6, float)(value, place)),
+    "usage": lambda value, place: Spend(
+        **_fields(value, place, {"input": _number(0, MOST), "output": _number(0, MOST)})
+    ),
+    "tools": lambda value, place: Calls(_list_of(_one_of_several, "tool", least=1)(value, place)),
     "fail": _fail,
-    **{key: _alone(parse_call) for key, parse_call in _CALLS.items()},
+    "tool": _tool,
+    "ask": _ask,
+    "agent": _agent,
 }
-
 _BARE: Mapping[str, Step] = {
     "marker": Marker(),
     "refuse": End("refuse"),
@@ -313,76 +332,3 @@ _BARE: Mapping[str, Step] = {
     "hang": End("hang"),
     "crash": End("crash"),
 }
-
-
-# --- Types -------------------------------------------------------------------------------------------------
-
-
-def _mapping(value: Any, place: str, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    known = (*required, *optional)
-    if not isinstance(value, dict):
-        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}", f"its keys: {', '.join(known)}")
-    for key in value:
-        if key not in known:
-            raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), known)}")
-    for key in required:
-        if key not in value:
-            raise ScriptError(f"{place}: {key!r} is missing")
-    return value
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ScriptError(f"{place}: must be a list; got {_kind(value)}")
-    return value
-
-
-def _object(value: Any, place: str) -> dict[str, Any]:
-    """The input of a tool, which must be JSON."""
-    if not isinstance(value, dict):
-        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}")
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ScriptError(f"{place}: {error}", "put dates and the like in quotes") from error
-    return value
-
-
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise ScriptError(f"{place}: must be a text; got {_kind(value)}", "put it in quotes")
-    return value
-
-
-def _flag(keys: Mapping[str, Any], key: str, place: str) -> bool:
-    value = keys.get(key, False)
-    if not isinstance(value, bool):
-        raise ScriptError(f"{place}: {key} must be true or false; got {_kind(value)}")
-    return value
-
-
-def _amount(value: Any, most: float, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise ScriptError(f"{place}: must be a number from 0 to {most:g}; got {value!r}")
-    return float(value)
-
-
-def _between(value: Any, least: int, most: int, place: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ScriptError(f"{place}: must be a whole number from {least} to {most}; got {value!r}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict):
-        return "keys and values"
-    return "a list" if isinstance(value, list) else repr(value)
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
