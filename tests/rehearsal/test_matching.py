@@ -9,8 +9,17 @@ import pytest
 from hocket.model import DEFAULT_MARKER, Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import LaunchRequest
-from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
-from hocket.rehearsal.matching import CLOSING, Part, sub_agent_type, turn_of
+from hocket.rehearsal import parse
+from hocket.rehearsal.matching import (
+    CLOSING,
+    Conversation,
+    Message,
+    Part,
+    Uncovered,
+    next_message,
+    sub_agent_type,
+    turn_of,
+)
 from hocket.rehearsal.matching import DEFAULT_MARKER as SPELLED_OUT
 from hocket.rehearsal.steps import Call, Fail, Say
 

@@ -71,7 +71,8 @@ from hocket.errors import HocketError, UsageError
 from hocket.keeper.files import read_spec
 from hocket.keeper.platform import signal_process
 from hocket.model import BoundChain, Spec, Step
-from hocket.rehearsal import ScriptedModel, Uncovered, load, record, uncovered_in
+from hocket.rehearsal import ScriptedModel, load, record, uncovered_in
+from hocket.rehearsal.matching import Uncovered
 from hocket.trust.approvals import Approvals
 from hocket.views.run_view import RunView
 from hocket.workflows.bind import bind

@@ -16,48 +16,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.rehearsal.conversation_counts import uncovered_in
     from hocket.rehearsal.installer import install
-    from hocket.rehearsal.matching import Conversation, Message, Uncovered, next_message
-    from hocket.rehearsal.recorder import Recording, record
+    from hocket.rehearsal.recorder import record
     from hocket.rehearsal.script import ScriptError, load, parse
     from hocket.rehearsal.scripted_model import ScriptedModel
-    from hocket.rehearsal.steps import Script
-
-__all__ = [
-    "Conversation",
-    "Message",
-    "Recording",
-    "Script",
-    "ScriptError",
-    "ScriptedModel",
-    "Uncovered",
-    "install",
-    "load",
-    "next_message",
-    "parse",
-    "record",
-    "uncovered_in",
-]
 
 _MODULES = {
-    "Conversation": "matching",
-    "Message": "matching",
-    "Recording": "recorder",
-    "Script": "steps",
     "ScriptError": "script",
     "ScriptedModel": "scripted_model",
-    "Uncovered": "matching",
     "install": "installer",
     "load": "script",
-    "next_message": "matching",
     "parse": "script",
     "record": "recorder",
     "uncovered_in": "conversation_counts",
 }
 
+__all__ = ["ScriptError", "ScriptedModel", "install", "load", "parse", "record", "uncovered_in"]
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -18,12 +18,11 @@ from typing import NoReturn
 
 from hocket.errors import HocketError
 from hocket.rehearsal import flags as options
-from hocket.rehearsal import stream_events, sub_agents
-from hocket.rehearsal.flags import Flags, Refusal
-from hocket.rehearsal.input_queue import SIGNAL, BadLine
+from hocket.rehearsal import stream_events
+from hocket.rehearsal.flags import Refusal
 from hocket.rehearsal.process import AgentProcess, leave, write
 from hocket.rehearsal.script import load
-from hocket.rehearsal.session import UnknownSession, open_session
+from hocket.rehearsal.session import UnknownSession
 from hocket.rehearsal.turns import ScriptedAgent
 
 TERMINATED = 128 + signal.SIGTERM
@@ -38,6 +37,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
     try:
         leave(run(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
     except (Refusal, HocketError) as error:
+        if isinstance(error, UnknownSession):
+            # On the stream too, as the real program does.
+            ended = stream_events.error_result("error_during_execution", "error", str(error), stop_reason=None)
+            nothing = stream_events.no_usage()
+            event = stream_events.result(ended, "rehearsal", nothing, nothing, num_turns=0)
+            write(1, stream_events.line(event, error.session))
         write(2, f"{error}\n")
         leave(1)
 
@@ -48,40 +53,11 @@ def run(script: str, state: str, found: Mapping[str, str], arguments: Sequence[s
     if "--version" in flags.switches:
         write(1, f"{stream_events.IMITATED_VERSION} (Claude Code, rehearsal)\n")
         return 0
-    process = _process(script, state, found, flags)
-    signal.signal(signal.SIGINT, lambda *_: process.inbox.interrupt(SIGNAL))
-    threading.Thread(target=_read, args=(process,), daemon=True).start()
+    process = AgentProcess(load(script), state, flags, found)
+    signal.signal(signal.SIGINT, lambda *_: process.inbox.signal())
+    threading.Thread(target=process.read_input, daemon=True).start()
     lead = ScriptedAgent(process, process.agent, process.session.messages)
     return process.serve(lead.turn)
-
-
-def _process(script: str, state: str, found: Mapping[str, str], flags: Flags) -> AgentProcess:
-    defined = options.definitions(flags)
-    agents = sub_agents.agents(flags, defined, found)
-    loaded = load(script)
-    try:
-        session = open_session(state, flags)
-    except UnknownSession as unknown:
-        _report_unknown_session(unknown)
-        raise
-    return AgentProcess(loaded, state, flags, defined, agents, session)
-
-
-def _report_unknown_session(unknown: UnknownSession) -> None:
-    """Report it on the stream too, as the real program does."""
-    nothing = stream_events.no_usage()
-    totals = stream_events.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
-    ended = stream_events.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
-    marks = {"session_id": unknown.session, "uuid": stream_events.new_uuid()}
-    write(1, json.dumps({**stream_events.result(ended, totals), **marks}) + "\n")
-
-
-def _read(process: AgentProcess) -> None:
-    try:
-        process.inbox.read(0)
-    except BadLine as error:
-        write(2, f"{error}\n")
-        leave(1)
 
 
 if __name__ == "__main__":

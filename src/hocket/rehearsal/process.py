@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,59 +16,44 @@ from typing import Any, NoReturn
 
 from hocket.rehearsal import stream_events
 from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncovered
-from hocket.rehearsal.flags import Flags
-from hocket.rehearsal.input_queue import InputQueue, Interrupted, TurnInput
-from hocket.rehearsal.matching import NOTIFICATION, Uncovered
+from hocket.rehearsal.flags import Flags, definitions
+from hocket.rehearsal.input_queue import InputQueue, TurnInput
+from hocket.rehearsal.matching import Uncovered, flat_text
 from hocket.rehearsal.messages_api import tokens
 from hocket.rehearsal.session import Session
 from hocket.rehearsal.steps import AGENT_TOOL, NO_DEFINITION, Script, Spend
-from hocket.rehearsal.stream_events import camel
-from hocket.rehearsal.tools import OfferedTools, offered_tools
+from hocket.rehearsal.tools import OfferedTools, offered_tools, startable_agents
 
 
 class AgentProcess:
-    def __init__(
-        self,
-        script: Script,
-        state: str,
-        flags: Flags,
-        definitions: Mapping[str, Mapping[str, Any]],
-        agents: list[str],
-        session: Session,
-    ) -> None:
-        self.script, self.flags, self.definitions, self.session = script, flags, definitions, session
-        self.agents = agents
-        """The names of all agents that can be started."""
-        self.mode = flags.mode
-        self.model = self._model()
+    def __init__(self, script: Script, state: str, flags: Flags, found: Mapping[str, str]) -> None:
+        self.script, self.flags = script, flags
+        self.definitions = definitions(flags)
+        self.agents = startable_agents(flags, self.definitions, found)
+        self.session = Session(state, flags)
+        name = flags.values.get("--agent", NO_DEFINITION)
+        self.agent = name if name in self.definitions else NO_DEFINITION
+        """The agent of the command line; an undefined one is ignored, as by the real program with stream input."""
+        chosen = flags.values.get("--model") or self.definitions.get(self.agent, {}).get("model")
+        self.model = str(chosen) if chosen and chosen != "inherit" else "rehearsal"
         self.conversation_counts = ConversationCounts(state)
-        self.inbox = InputQueue(self._control)
+        self.inbox = InputQueue()
         self.denials: list[dict[str, Any]] = []
         self.safety_stops = 0
-        self.last_result: dict[str, Any] | None = None
         self._state = state
         self._granted: set[tuple[str | None, ...]] = set()
         """Tools with the rules that an answer has allowed."""
         self._tasks: list[Mapping[str, Any]] = []
         self._since = stream_events.no_usage()
-        self._cost_before = session.used["cost"]
+        self._cost_before = self.session.used["cost"]
         self._user_events = 0
         self._results = 0
+        self._failed = False
         self._held: list[dict[str, Any]] = []
+        """Results to be emitted later."""
         self._lock = threading.RLock()
 
     # --- agents ------------------------------------------------------------------------------------------
-
-    @property
-    def agent(self) -> str:
-        """The agent of the command line; an undefined one is ignored, as by the real program with stream input."""
-        name = self.flags.values.get("--agent", NO_DEFINITION)
-        return name if name in self.definitions else NO_DEFINITION
-
-    def _model(self) -> str:
-        defined = self.definitions.get(self.agent, {}).get("model")
-        chosen = self.flags.values.get("--model") or defined
-        return str(chosen) if chosen and chosen != "inherit" else "rehearsal"
 
     def system(self, agent: str, *, lead: bool) -> str:
         """The system prompt of an agent. The texts of the command line are for the lead alone."""
@@ -83,21 +69,18 @@ class AgentProcess:
         """True if a tool that needs permission may be used without asking."""
         if (tool, rule) in self._granted:
             return True
-        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == camel("accept_edits")
+        edits = tool in ("Edit", "Write", "NotebookEdit") and self.flags.mode == "acceptEdits"
         allowed = tool in (self.flags.tools("--allowedTools") or [])
-        return edits or allowed or self.mode == camel("bypass_permissions")
+        return edits or allowed or self.flags.mode == "bypassPermissions"
 
     def grant(self, answer: Mapping[str, Any]) -> None:
         """Apply the rules of an answer that allow a tool for the rest of the session."""
-        for update in answer.get(camel("updated_permissions")) or ():
-            if update.get("type") == camel("add_rules") and update.get("destination") == "session":
-                rules = (
-                    tuple(rule.get(camel(key)) for key in ("tool_name", "rule_content")) for rule in update["rules"]
-                )
-                self._granted.update(rules)
+        for update in answer.get("updatedPermissions") or ():
+            if update.get("type") == "addRules" and update.get("destination") == "session":
+                self._granted.update((rule.get("toolName"), rule.get("ruleContent")) for rule in update["rules"])
 
     def can_ask(self) -> bool:
-        return self.flags.asks_host and self.mode != camel("dont_ask")
+        return self.flags.asks_host and self.flags.mode != "dontAsk"
 
     # --- output ---------------------------------------------------------------------------------------------
 
@@ -105,52 +88,80 @@ class AgentProcess:
         with self._lock:
             if event["type"] == "user" and event["parent_tool_use_id"] is None:
                 self._user_events += 1
-            marks = {} if event["type"].startswith("control_") else self._marks()
-            write(1, json.dumps({**event, **marks}) + "\n")
-
-    def _marks(self) -> dict[str, str]:
-        return {"session_id": self.session.id, "uuid": stream_events.new_uuid()}
+            write(1, stream_events.line(event, self.session.id))
 
     def emit_partial(self, event: Mapping[str, Any]) -> None:
-        if self.flags.partial:
+        if "--include-partial-messages" in self.flags.switches:
             self.emit(event)
+
+    # --- input ----------------------------------------------------------------------------------------------
+
+    def read_input(self) -> None:
+        """Read lines to the end of input, in a thread of its own."""
+        for line in sys.stdin.buffer:
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError:
+                write(2, f"Error parsing streaming input line ({len(line)} chars)\n")
+                leave(1)
+            self._receive(value)
+        self.inbox.close()
+
+    def _receive(self, value: Any) -> None:
+        match value:
+            case {"type": "user"}:
+                message = value.get("message")
+                self.inbox.add_message(flat_text(message.get("content")) if isinstance(message, dict) else "")
+            case {"type": "control_response", "response": {"request_id": request, "response": dict() as answer}}:
+                self.inbox.add_answer(str(request), answer)
+            case {"type": "control_request", "request_id": request, "request": {"subtype": "interrupt"}}:
+                if not self.inbox.interrupt(str(request)):
+                    self.emit(stream_events.control_success(str(request), {"still_queued": []}))
+            case {"type": "control_request", "request_id": request, "request": {"subtype": subtype}}:
+                self.emit(stream_events.control_error(str(request), str(subtype)))
+
+    def acknowledge_interrupts(self) -> None:
+        for request in self.inbox.take_interrupts():
+            self.emit(stream_events.control_success(request, {"still_queued": []}))
 
     # --- turns ----------------------------------------------------------------------------------------------
 
     def serve(self, run_turn: Callable[[TurnInput], stream_events.Result]) -> int:
         """Run turns until there is nothing more to do, and return the exit code."""
         while (work := self.inbox.next()) is not None:
-            self._turn(work, run_turn)
+            started = time.monotonic()
+            self._user_events, self.denials, self.safety_stops = 0, [], 0
+            tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.offered_tools(self.agent).names()]
+            self.emit(stream_events.init(os.getcwd(), self.model, self.flags.mode, tools, self.agents))
+            ended = run_turn(work)
+            self.session.save()
+            self._finish(ended, work, int((time.monotonic() - started) * 1000))
         self._release()
-        failed = self.last_result is not None and self.last_result["is_error"]
-        return 1 if failed and not self.inbox.signalled else 0
-
-    def _turn(self, work: TurnInput, run_turn: Callable[[TurnInput], stream_events.Result]) -> None:
-        started = time.monotonic()
-        self._user_events, self.denials, self.safety_stops = 0, [], 0
-        tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.offered_tools(self.agent).names()]
-        self.emit(stream_events.init(os.getcwd(), self.model, self.mode, tools, self.agents))
-        ended = run_turn(work)
-        self.session.save()
-        self._finish(ended, work, int((time.monotonic() - started) * 1000))
+        return 1 if self._failed and not self.inbox.is_signalled else 0
 
     def _finish(self, ended: stream_events.Result, work: TurnInput, duration_ms: int) -> None:
         with self._lock:
-            totals = stream_events.Totals(
-                model=self.model,
-                used=dict(self.session.used),
-                since=dict(self._since),
-                turns=1 + self._user_events,
+            result = stream_events.result(
+                ended,
+                self.model,
+                self.session.used,
+                self._since,
+                num_turns=1 + self._user_events,
                 duration_ms=duration_ms,
-                position=self._results,
-                denials=self.denials,
+                duration_api_ms=duration_ms,
+                result_index=self._results,
+                permission_denials=self.denials,
                 safety_stops=self.safety_stops,
-                origin={"kind": "task-notification", "producer": "session-task"} if work.woken else None,
+                queued_turn_count=0,
             )
+            if work.woken:
+                result["origin"] = {"kind": "task-notification", "producer": "session-task"}
             self._since = stream_events.no_usage()
             self._results += 1
-            self.last_result = stream_events.result(ended, totals)
-            self._held.append(self.last_result)
+            self._failed = ended.is_error
+            self._held.append(result)
             if not self.inbox.waits_for_background():
                 self._release()
 
@@ -160,7 +171,10 @@ class AgentProcess:
             self.emit(result)
         self._held.clear()
 
-    # --- usage ----------------------------------------------------------------------------------------------
+    def note(self, uncovered: Uncovered) -> None:
+        note_uncovered(self._state, uncovered)
+
+    # --- limits ---------------------------------------------------------------------------------------------
 
     def spend(self, spend: Spend) -> None:
         taken, made = tokens(spend)
@@ -176,72 +190,29 @@ class AgentProcess:
         if most is None or self.session.used["cost"] - self._cost_before < most:
             return None
         error = f"Reached maximum budget (${self.flags.values['--max-budget-usd']})"
-        return stream_events.Result(
-            None, "error_max_budget_usd", "budget_exhausted", "end_turn", is_error=True, error=error
-        )
+        return stream_events.error_result("error_max_budget_usd", "budget_exhausted", error)
 
     def over_turns(self, requests: int) -> stream_events.Result | None:
         most = self.flags.number("--max-turns")
         if most is None or requests < most:
             return None
         error = f"Reached maximum number of turns ({int(most)})"
-        return stream_events.Result(None, "error_max_turns", "max_turns", "tool_use", is_error=True, error=error)
-
-    # --- control requests --------------------------------------------------------------------------------
-
-    def _control(self, request: str, body: Mapping[str, Any]) -> None:
-        """Handle a control request. Called by the thread that reads the input."""
-        if body.get("subtype") != "interrupt":
-            self.emit(stream_events.control_error(request, str(body.get("subtype"))))
-        elif not self.inbox.interrupt(request):
-            self.emit(stream_events.control_success(request, {"still_queued": []}))
-
-    def acknowledge_interrupts(self) -> None:
-        for request in self.inbox.take_interrupts():
-            self.emit(stream_events.control_success(request, {"still_queued": []}))
-
-    def note(self, uncovered: Uncovered) -> None:
-        note_uncovered(self._state, uncovered)
+        return stream_events.error_result("error_max_turns", "max_turns", error, "tool_use")
 
     # --- background agents ----------------------------------------------------------------------------------
 
-    def in_background(
-        self, task: Mapping[str, Any], run_turn: Callable[[], stream_events.Result], report: Report
-    ) -> None:
-        """Run an agent in its own thread. Its end starts a turn of the lead."""
-
-        def run() -> None:
-            try:
-                ended = run_turn()
-            except Interrupted:
-                return  # only turns of the lead can be interrupted
-            report(ended)
-            with self._lock:
-                self._tasks.remove(task)
-                self.emit(stream_events.background_tasks(self._tasks))
-            self.inbox.ended(notice(task, ended))
-
-        self.inbox.launched()
-        threading.Thread(target=run, daemon=True).start()
-
-    def announce(self, task: Mapping[str, Any]) -> None:
+    def add_task(self, task: Mapping[str, Any]) -> None:
+        self.inbox.add_background()
         with self._lock:
             self._tasks.append(task)
-            self.emit(stream_events.background_tasks(self._tasks))
+            self.emit(stream_events.task_event("background_tasks_changed", {}, tasks=self._tasks))
 
-
-Report = Callable[[stream_events.Result], None]
-
-
-def notice(task: Mapping[str, Any], ended: stream_events.Result) -> str:
-    """The notification for the lead that a background agent has ended."""
-    state = "failed" if ended.is_error else "completed"
-    return (
-        f"<system-reminder>\n{NOTIFICATION}\n<task-id>{task['task_id']}</task-id>\n"
-        f"<tool-use-id>{task['tool_use_id']}</tool-use-id>\n<status>{state}</status>\n"
-        f'<summary>Agent "{task["description"]}" has ended</summary>\n'
-        f"<result>{ended.text or ended.error or ''}</result>\n</task-notification>\n</system-reminder>"
-    )
+    def end_task(self, task: Mapping[str, Any], notice: str) -> None:
+        """The notice starts a turn of the lead."""
+        with self._lock:
+            self._tasks.remove(task)
+            self.emit(stream_events.task_event("background_tasks_changed", {}, tasks=self._tasks))
+        self.inbox.end_background(notice)
 
 
 def write(descriptor: int, text: str) -> None:

@@ -23,11 +23,22 @@ class UnknownSession(Refusal):
 class Session:
     """The conversation of one session id."""
 
-    def __init__(self, state: str, id: str) -> None:
-        self.id = id
+    def __init__(self, state: str, flags: Flags) -> None:
+        """Open the session that a command line asks for, with its history."""
+        new, old = flags.values.get("--session-id"), flags.values.get("--resume")
+        if new is not None and os.path.exists(_path(state, new)):
+            raise Refusal(f"Error: Session ID {new} is already in use.")
+        self.id = old if old is not None and "--fork-session" not in flags.switches else new or new_uuid()
         self.messages: list[dict[str, Any]] = []
         self.used: Usage = no_usage()
-        self._path = _path(state, id)
+        self._path = _path(state, self.id)
+        if old is not None:
+            try:
+                with open(_path(state, old), encoding="utf-8") as file:
+                    stored = json.load(file)
+            except OSError:
+                raise UnknownSession(old) from None
+            self.messages, self.used = stored["messages"], stored["used"]
 
     def save(self) -> None:
         """Replace the file atomically."""
@@ -41,25 +52,3 @@ class Session:
 def _path(state: str, id: str) -> str:
     """The file of a session. An id from outside may look like a path, so only its base name counts."""
     return os.path.join(state, FOLDER, f"{os.path.basename(id)}.json")
-
-
-def open_session(state: str, flags: Flags) -> Session:
-    """Open the session that a command line asks for, with its history."""
-    wanted, old = flags.values.get("--session-id"), flags.values.get("--resume")
-    if wanted is not None and os.path.exists(_path(state, wanted)):
-        raise Refusal(f"Error: Session ID {wanted} is already in use.")
-    if old is None:
-        return Session(state, wanted or new_uuid())
-    session = Session(state, (wanted or new_uuid()) if "--fork-session" in flags.switches else old)
-    kept = _kept(state, old)
-    session.messages, session.used = kept["messages"], kept["used"]
-    return session
-
-
-def _kept(state: str, id: str) -> dict[str, Any]:
-    try:
-        with open(_path(state, id), encoding="utf-8") as file:
-            kept: dict[str, Any] = json.load(file)
-    except OSError:
-        raise UnknownSession(id) from None
-    return kept

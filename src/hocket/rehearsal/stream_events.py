@@ -1,10 +1,8 @@
-"""The output events of a scripted agent, in the format of the Claude CLI. Pure.
-
-Keys are written in snake case here, and ``camel`` converts those that the real program spells in camel case.
-"""
+"""The output events of a scripted agent, in the format of the Claude CLI. Pure."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,18 +21,15 @@ GIVEN_UP = {
     429: "rate_limit",
 }
 """Names of API errors during retries and after the last one, which differ for a busy API."""
+REQUESTING: Event = {"type": "system", "subtype": "status", "status": "requesting"}
+REFUSED_ONCE: Event = {
+    "type": "system",
+    "subtype": "informational",
+    "content": "The rehearsed model refused; it is asked once more.",
+    "level": "notice",
+}
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
-
-
-def camel(name: str) -> str:
-    """``input_tokens`` as the real program spells it."""
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
-
-
-def spelled(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {camel(name): value for name, value in values.items()}
 
 
 def new_uuid() -> str:
@@ -54,6 +49,11 @@ class Result(NamedTuple):
     error: str | None = None
 
 
+def error_result(subtype: str, terminal: str, error: str, stop_reason: str | None = "end_turn") -> Result:
+    """The end of a turn without a result."""
+    return Result(None, subtype, terminal, stop_reason, is_error=True, error=error)
+
+
 def init(cwd: str, model: str, mode: str, tools: list[str], agents: list[str]) -> Event:
     return {
         "type": "system",
@@ -62,7 +62,8 @@ def init(cwd: str, model: str, mode: str, tools: list[str], agents: list[str]) -
         "tools": tools,
         "mcp_servers": [],
         "model": model,
-        **spelled({"permission_mode": mode, "api_key_source": "none"}),
+        "permissionMode": mode,
+        "apiKeySource": "none",
         "slash_commands": [],
         "claude_code_version": IMITATED_VERSION,
         "output_style": "default",
@@ -70,10 +71,6 @@ def init(cwd: str, model: str, mode: str, tools: list[str], agents: list[str]) -
         "skills": [],
         "plugins": [],
     }
-
-
-def status(value: str | None, **more: Any) -> Event:
-    return {"type": "system", "subtype": "status", "status": value, **more}
 
 
 def stream_event(frame: Mapping[str, Any]) -> Event:
@@ -102,14 +99,11 @@ def tool_result(id: str, content: Any, *, error: bool) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": error}
 
 
-def question(
-    id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, agent: str | None, rule: str | None
-) -> Event:
-    suggested: dict[str, Any] = {"type": camel("set_mode"), "mode": camel("accept_edits"), "destination": "session"}
+def question(id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, agent: str, rule: str | None) -> Event:
+    suggested: dict[str, Any] = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     if rule is not None:
-        rules = [spelled({"tool_name": name, "rule_content": rule})]
-        suggested = {"type": camel("add_rules"), "rules": rules, "behavior": "allow"}
-        suggested["destination"] = camel("local_settings")
+        rules = [{"toolName": name, "ruleContent": rule}]
+        suggested = {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "localSettings"}
     request = {
         "subtype": "can_use_tool",
         "tool_name": name,
@@ -122,12 +116,8 @@ def question(
     return {
         "type": "control_request",
         "request_id": id,
-        "request": {**request, **({"agent_id": agent} if agent else {})},
+        "request": request | ({"agent_id": agent} if agent else {}),
     }
-
-
-def withdrawn(id: str) -> Event:
-    return {"type": "control_cancel_request", "request_id": id}
 
 
 def control_success(id: str, response: Mapping[str, Any]) -> Event:
@@ -175,73 +165,52 @@ def synthetic(text: str, stop_reason: str, about: Mapping[str, Any]) -> Event:
     return {**assistant(head, text_block(text), {}), "is_api_error_message": True, **about}
 
 
-def informational(content: str) -> Event:
-    return {"type": "system", "subtype": "informational", "content": content, "level": "notice"}
-
-
 def task_event(subtype: str, task: Mapping[str, Any], **more: Any) -> Event:
     return {"type": "system", "subtype": subtype, **task, **more}
-
-
-def background_tasks(tasks: list[Mapping[str, Any]]) -> Event:
-    return {"type": "system", "subtype": "background_tasks_changed", "tasks": [dict(task) for task in tasks]}
 
 
 def no_usage() -> Usage:
     return {"input_tokens": 0, "output_tokens": 0, "cost": 0.0}
 
 
-def by_model(model: str, used: Usage) -> dict[str, Any]:
-    tokens = {
-        "input_tokens": used["input_tokens"],
-        "output_tokens": used["output_tokens"],
-        "cache_read_input_tokens": 0,
-        "cache_creation_input_tokens": 0,
-        "web_search_requests": 0,
-        "cost_basis": "list",
+def _by_model(model: str, used: Usage) -> dict[str, Any]:
+    return {
+        model: {
+            "inputTokens": used["input_tokens"],
+            "outputTokens": used["output_tokens"],
+            "cacheReadInputTokens": 0,
+            "cacheCreationInputTokens": 0,
+            "webSearchRequests": 0,
+            "costBasis": "list",
+            "costUSD": used["cost"],
+        }
     }
-    return {model: {**spelled(tokens), "costUSD": used["cost"]}}
 
 
-class Totals(NamedTuple):
-    """The numbers of a result."""
-
-    model: str
-    used: Usage
-    """Of the whole session, including earlier processes."""
-    since: Usage
-    turns: int
-    duration_ms: int
-    position: int
-    denials: list[dict[str, Any]]
-    safety_stops: int
-    origin: dict[str, Any] | None
-
-
-def result(ended: Result, totals: Totals) -> Event:
-    said = {"result": ended.text} if ended.text is not None else {}
-    errors = {"errors": [ended.error]} if ended.error is not None else {"api_error_status": ended.status}
-    origin = {"origin": totals.origin} if totals.origin else {}
-    since = totals.since
-    usage = {"input_tokens": since["input_tokens"], "output_tokens": since["output_tokens"]}
+def result(ended: Result, model: str, used: Usage, since: Usage, **more: Any) -> Event:
+    """The end of a turn. ``used`` is the usage of the whole session, ``since`` that of this turn."""
     return {
         "type": "result",
         "subtype": ended.subtype,
         "is_error": ended.is_error,
-        **errors,
-        **said,
-        "duration_ms": totals.duration_ms,
-        "duration_api_ms": totals.duration_ms,
-        "num_turns": totals.turns,
+        **({"errors": [ended.error]} if ended.error is not None else {"api_error_status": ended.status}),
+        **({"result": ended.text} if ended.text is not None else {}),
         "stop_reason": ended.stop_reason,
         "terminal_reason": ended.terminal,
-        "total_cost_usd": totals.used["cost"],
-        "usage": {**usage, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
-        camel("model_usage"): by_model(totals.model, totals.used),
-        "permission_denials": totals.denials,
-        "safety_stops": totals.safety_stops,
-        "queued_turn_count": 0,
-        "result_index": totals.position,
-        "model_usage_since_last_result": by_model(totals.model, since),
-        **origin,
+        "total_cost_usd": used["cost"],
+        "usage": {
+            "input_tokens": since["input_tokens"],
+            "output_tokens": since["output_tokens"],
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        },
+        "modelUsage": _by_model(model, used),
+        "model_usage_since_last_result": _by_model(model, since),
+        **more,
     }
+
+
+def line(event: Mapping[str, Any], session: str) -> str:
+    """An event as the program writes it. Control messages have no marks."""
+    marks = {} if event["type"].startswith("control_") else {"session_id": session, "uuid": new_uuid()}
+    return json.dumps({**event, **marks}) + "\n"

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from hocket.rehearsal import Message, Script, ScriptedModel, install, parse
+from hocket.rehearsal import ScriptedModel, install, parse
+from hocket.rehearsal.matching import Message
+from hocket.rehearsal.steps import Script
 
 Document = Mapping[str, Any]
 
