@@ -26,7 +26,6 @@ from hocket.rehearsal.steps import (
     End,
     Fail,
     Marker,
-    Pattern,
     Say,
     Script,
     Spend,
@@ -137,24 +136,14 @@ def _choose(
 
 
 def fits(when: When, conversation: Conversation, turn: Turn, last: str) -> bool:
+    values = ((when.agent, conversation.agent), (when.turn, turn.number), (when.passage, conversation.passage))
+    patterns = ((when.prompt, turn.prompt), (when.system, conversation.system), (when.last, last))
     return (
-        _is(when.agent, conversation.agent)
-        and _is(when.turn, turn.number)
-        and _is(when.passage, conversation.passage)
+        all(wanted is None or wanted == given for wanted, given in values)
+        and all(pattern is None or pattern.fits(text) for pattern, text in patterns)
         and _fits_waking(when.woken, turn.woken)
-        and _found(when.prompt, turn.prompt)
-        and _found(when.system, conversation.system)
-        and _found(when.last, last)
-        and _offers(when.tools, conversation.tools)
+        and _fits_tools(when.tools, conversation.tools)
     )
-
-
-def _is(wanted: str | int | None, given: str | int) -> bool:
-    return wanted is None or wanted == given
-
-
-def _found(pattern: Pattern | None, text: str) -> bool:
-    return pattern is None or pattern.fits(text)
 
 
 def _fits_waking(wanted: int | None, woken: int) -> bool:
@@ -164,7 +153,7 @@ def _fits_waking(wanted: int | None, woken: int) -> bool:
     return woken > 0 and wanted in (0, woken)
 
 
-def _offers(wanted: tuple[str, ...] | None, offered: tuple[str, ...]) -> bool:
+def _fits_tools(wanted: tuple[str, ...] | None, offered: tuple[str, ...]) -> bool:
     """An empty list matches only a request without tools."""
     if wanted is None:
         return True
@@ -181,13 +170,13 @@ def _take(steps: tuple[Step, ...], marker: str, prompt: str, last: str) -> tuple
     for position, step in enumerate(steps, 1):
         match step:
             case Spend():
-                spend = _added(spend, step)
+                spend = spend._replace(**{name: value for name, value in step._asdict().items() if value is not None})
             case Calls():
                 return Message((*parts, *step.calls), spend), steps[position:]
             case Fail():
                 return Message(tuple(parts), spend, fail=step), (step,)
             case End(kind="refuse"):
-                return _refused(parts, spend), steps[position:] or (step,)
+                return Message(_with_text(parts, REFUSAL), spend, end="refuse"), steps[position:] or (step,)
             case End(kind="break"):
                 return Message(tuple(parts), spend, end="break"), steps[position:]
             case End():
@@ -200,15 +189,12 @@ def _take(steps: tuple[Step, ...], marker: str, prompt: str, last: str) -> tuple
                 _say(parts, step.text.replace("{last}", last).replace("{prompt}", prompt))
             case _:
                 parts.append(step)
-    if not any(isinstance(part, Say) for part in parts):
-        parts.append(Say(CLOSING))
-    return Message(tuple(parts), spend), ()
+    return Message(_with_text(parts, CLOSING), spend), ()
 
 
-def _refused(parts: list[Part], spend: Spend) -> Message:
-    if not any(isinstance(part, Say) for part in parts):
-        parts.append(Say(REFUSAL))
-    return Message(tuple(parts), spend, end="refuse")
+def _with_text(parts: list[Part], text: str) -> tuple[Part, ...]:
+    """The parts of a message, with this text if they have none."""
+    return tuple(parts) if any(isinstance(part, Say) for part in parts) else (*parts, Say(text))
 
 
 def _say(parts: list[Part], text: str) -> None:
@@ -219,16 +205,8 @@ def _say(parts: list[Part], text: str) -> None:
         parts.append(Say(text))
 
 
-def _added(spend: Spend, more: Spend) -> Spend:
-    return Spend(
-        spend.cost if more.cost is None else more.cost,
-        spend.input if more.input is None else more.input,
-        spend.output if more.output is None else more.output,
-    )
-
-
 def _after(message: Message, rest: tuple[Step, ...], reply: Reply) -> tuple[Step, ...]:
-    for call, result in zip(message.calls, reply.results, strict=False):
+    for call, result in zip(message.calls, reply.results.values(), strict=False):
         if call.asks:
             branch = call.denied if result.denied else call.allowed
             return rest if branch is None else branch
@@ -259,10 +237,15 @@ class Result(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The results after one message, in the order of its calls."""
+    """What came after one message of the agent."""
 
-    results: tuple[Result, ...]
-    text: str
+    results: dict[Any, Result]
+    """By the id of the tool call, in the order of the calls."""
+    texts: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
 
 
 class Turn(NamedTuple):
@@ -274,44 +257,29 @@ class Turn(NamedTuple):
     replies: tuple[Reply, ...]
 
 
-class _Open:
-    """A message of the agent, with the results of its tool calls so far."""
-
-    def __init__(self, message: Mapping[str, Any]) -> None:
-        self.ids = [block.get("id") for block in blocks_of(message) if block.get("type") == "tool_use"]
-        self.results: dict[Any, Result] = {}
-        self.texts: list[str] = []
-
-    def add(self, message: Mapping[str, Any]) -> None:
-        for block in blocks_of(message):
-            if block.get("type") == "tool_result":
-                result = Result(flat_text(block.get("content")), block.get("is_error") is True)
-                self.results[block.get("tool_use_id")] = result
-                self.texts.append(result.text)
-
-    def reply(self) -> Reply:
-        known = (self.results.get(id, Result("", False)) for id in self.ids)
-        return Reply(tuple(known), "\n".join(self.texts))
-
-
 def turn_of(messages: Messages) -> Turn:
     """The current turn of a conversation."""
     prompt, number, wakes, woken = "", 0, 0, False
-    since: list[_Open] = []
+    replies: list[Reply] = []
     for message in messages:
         role = message.get("role")
         if role == "assistant":
-            since.append(_Open(message))
+            calls = [block.get("id") for block in blocks_of(message) if block.get("type") == "tool_use"]
+            replies.append(Reply(dict.fromkeys(calls, Result("", False)), []))
         elif role == "system":
-            if since and MID_TURN in (text := flat_text(message.get("content"))):
-                since[-1].texts.append(text)
+            if replies and MID_TURN in (text := flat_text(message.get("content"))):
+                replies[-1].texts.append(text)
         elif texts := user_texts(message):
-            prompt, number, woken, since = texts[-1], number + len(texts), False, []
+            prompt, number, woken, replies = texts[-1], number + len(texts), False, []
         elif notice := notification(message):
-            prompt, wakes, woken, since = notice, wakes + 1, True, []
-        elif since:
-            since[-1].add(message)
-    return Turn(prompt, number, wakes if woken else 0, tuple(open_.reply() for open_ in since))
+            prompt, wakes, woken, replies = notice, wakes + 1, True, []
+        elif replies:
+            for block in blocks_of(message):
+                if block.get("type") == "tool_result":
+                    result = Result(flat_text(block.get("content")), block.get("is_error") is True)
+                    replies[-1].results[block.get("tool_use_id")] = result
+                    replies[-1].texts.append(result.text)
+    return Turn(prompt, number, wakes if woken else 0, tuple(replies))
 
 
 def user_texts(message: Mapping[str, Any]) -> list[str]:
@@ -341,9 +309,12 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
 
 def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
+
+
+def dicts(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings in a list; empty for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def flat_text(content: Any) -> str:

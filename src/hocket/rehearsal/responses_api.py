@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.matching import Conversation, Message
+from hocket.rehearsal.matching import Conversation, Message, dicts
 from hocket.rehearsal.messages_api import Frame, new_id, pauses, pieces, tokens
 from hocket.rehearsal.steps import Call, Say, Think, Wait
 
@@ -20,7 +20,7 @@ def conversation(body: Mapping[str, Any], passage: int) -> Conversation:
     """The conversation of a request, in the form of the Messages API, which scripts are matched against."""
     system: list[str] = []
     messages: list[dict[str, Any]] = []
-    for item in _dicts(body.get("input")):
+    for item in dicts(body.get("input")):
         role, block = _converted(item)
         if role == "developer":
             system.append(block["text"])
@@ -28,7 +28,7 @@ def conversation(body: Mapping[str, Any], passage: int) -> Conversation:
             messages[-1]["content"].append(block)
         elif role:
             messages.append({"role": role, "content": [block]})
-    names = tuple(str(tool.get("name") or tool.get("type")) for tool in _dicts(body.get("tools")))
+    names = tuple(str(tool.get("name") or tool.get("type")) for tool in dicts(body.get("tools")))
     return Conversation(AGENT, messages, "\n".join(system), names, passage)
 
 
@@ -36,7 +36,7 @@ def _converted(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The role and the content block of an input item; no role for what a script does not look at."""
     match item.get("type"):
         case "message":
-            text = "\n".join(str(part.get("text", "")) for part in _dicts(item.get("content")))
+            text = "\n".join(str(part.get("text", "")) for part in dicts(item.get("content")))
             is_added = item.get("role") == "user" and text.startswith(_ADDED)
             return "" if is_added else str(item.get("role")), {"type": "text", "text": text}
         case "function_call":
@@ -45,10 +45,6 @@ def _converted(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             result = {"type": "tool_result", "tool_use_id": item.get("call_id"), "content": str(item.get("output"))}
             return "user", result
     return "", {}
-
-
-def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def events(message: Message) -> Iterator[Frame | float]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import select
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +28,9 @@ from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncove
 from hocket.rehearsal.matching import (
     Conversation,
     Message,
+    Messages,
     Uncovered,
+    dicts,
     flat_text,
     is_reminded,
     next_message,
@@ -41,7 +42,6 @@ from hocket.rehearsal.steps import NO_DEFINITION, Fail, Say, Script
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
 LARGEST_BODY = 64 * 1024 * 1024
-MOST_THREADS = 64
 IDLE_SECONDS = 60
 LOOK_SECONDS = 0.2
 ERRORS: Mapping[int, str] = {
@@ -93,7 +93,6 @@ class ScriptedModel:
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
-        self._server.close_connections()
         self._server.server_close()
 
     def __enter__(self) -> Self:
@@ -128,15 +127,17 @@ class ScriptedModel:
         return found
 
     def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
-        system, messages, tools = flat_text(body.get("system")), _messages(body), _tools(body)
+        system, messages = flat_text(body.get("system")), dicts(body.get("messages"))
+        tools = tuple(str(tool.get("name")) for tool in dicts(body.get("tools")))
         name = self._name(system, messages)
-        if name is None and not tools and session and not _is_agents(body) and not self._wants_no_tools():
+        rules_want_no_tools = any(rule.when.tools == () for rule in self.script.rules)
+        if name is None and not tools and session and not _is_agents(body) and not rules_want_no_tools:
             return None
         agent = name or NO_DEFINITION
         passage = self._passes.number(agent, f"{session}/{sub_agent}")
         return Conversation(agent, messages, system, tools, passage)
 
-    def _name(self, system: str, messages: list[dict[str, Any]]) -> str | None:
+    def _name(self, system: str, messages: Messages) -> str | None:
         """The agent of a request. The longest definition wins, because one text may be a prefix of another."""
         known = [name for name, text in self._agents.items() if text.strip() and text.strip() in system]
         if known:
@@ -145,9 +146,6 @@ class ScriptedModel:
         if called := [name for name in named if f"agent: {name}" in system]:
             return max(called, key=len)
         return sub_agent_type(self.script, turn_of(messages[:1]).prompt) if SUB_AGENT in system else None
-
-    def _wants_no_tools(self) -> bool:
-        return any(rule.when.tools == () for rule in self.script.rules)
 
     def _note(self, uncovered: Uncovered) -> None:
         """Note each request once, although the CLI retries it."""
@@ -172,11 +170,6 @@ def _check_distinct(agents: Mapping[str, str]) -> None:
             )
 
 
-def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    given = body.get("messages")
-    return [message for message in given if isinstance(message, dict)] if isinstance(given, list) else []
-
-
 def _is_agents(body: Mapping[str, Any]) -> bool:
     """True if a request is for an agent: then the CLI adds its environment and limits its context.
 
@@ -184,58 +177,29 @@ def _is_agents(body: Mapping[str, Any]) -> bool:
     """
     if "context_management" in body:
         return True
-    added = (message for message in _messages(body) if message.get("role") in ("user", "system"))
+    added = (message for message in dicts(body.get("messages")) if message.get("role") in ("user", "system"))
     return any(message["role"] == "system" or is_reminded(message) for message in added)
-
-
-def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
-    given = body.get("tools")
-    return tuple(str(tool.get("name")) for tool in given if isinstance(tool, dict)) if isinstance(given, list) else ()
 
 
 # --- HTTP ---------------------------------------------------------------------------------------------------
 
 
 class _Server(ThreadingHTTPServer):
-    """One thread per connection, up to a limit; later connections wait."""
-
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], model: ScriptedModel) -> None:
         self.model = model
-        self._free = threading.BoundedSemaphore(MOST_THREADS)
-        self._open: set[socket.socket] = set()
         super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._free.acquire(timeout=0.1):
-            if not self.model.wait(0):
-                self.shutdown_request(request)
-                return
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._open.discard(request)
-            self._free.release()
-
-    def close_connections(self) -> None:
-        for connection in list(self._open):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # it has just ended by itself
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Each response ends its connection, so that a stream can also break off and a stop leaves no thread behind."""
+
     protocol_version = "HTTP/1.1"
     server_version = "rehearsal"
     sys_version = ""
@@ -270,7 +234,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any] | None:
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LARGEST_BODY:
-            self.close_connection = True
             self._send_failure(413, "rehearsal: a body needs a length, and not one as large as this")
             return None
         try:
@@ -297,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if is_stream:
             self._stream(message, messages_api.frames(message, items, id, name))
-        elif self._pause_all(message) and self._goes_on(message):
+        elif self._pause_all(message) and self._is_complete(message):
             self._send_json(200, messages_api.whole(message, items, id, name))
 
     def _answer_responses(self, body: dict[str, Any]) -> None:
@@ -309,12 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(message, responses_api.events(message))
 
     def _stream(self, message: Message, stream: Iterator[messages_api.Frame | float]) -> None:
-        """Write a stream that ends with its connection, so that it can also break off."""
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
-        self.end_headers()
+        self._send_head(200, "text/event-stream")
         for frame in stream:
             if isinstance(frame, float):
                 self.wfile.flush()
@@ -323,21 +281,19 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.wfile.write(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n".encode())
         self.wfile.flush()
-        self._goes_on(message)
+        self._is_complete(message)
 
     def _pause_all(self, message: Message) -> bool:
         return all(self.server.model.wait(pause) for pause in messages_api.pauses(message.parts))
 
-    def _goes_on(self, message: Message) -> bool:
-        """False if the script gives no complete response."""
-        while message.end == "hang" and self.server.model.wait(LOOK_SECONDS) and self._is_connected():
-            continue
-        self.close_connection |= message.has_no_end
+    def _is_complete(self, message: Message) -> bool:
+        """False if the script gives no complete response. A hang lasts until the client disconnects."""
+        self.close_connection = True
+        # A client sends nothing while it waits, so a readable socket means that it disconnected.
+        while message.end == "hang" and self.server.model.wait(LOOK_SECONDS):
+            if select.select([self.connection], [], [], 0)[0]:
+                break
         return not message.has_no_end
-
-    def _is_connected(self) -> bool:
-        """A client sends nothing while it waits, so a readable socket means that it disconnected."""
-        return not select.select([self.connection], [], [], 0)[0]
 
     def _send_failure(self, status: int, text: str) -> None:
         error = {"type": ERRORS.get(status, "api_error"), "message": text}
@@ -347,12 +303,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(value).encode(), "application/json")
 
     def _send(self, status: int, body: bytes, kind: str = "text/plain") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        self._send_head(status, kind)
         self.wfile.write(body)
         self.wfile.flush()
+
+    def _send_head(self, status: int, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Connection", "close")
+        self.end_headers()
 
 
 def _session_of(body: Mapping[str, Any]) -> str:
