@@ -31,10 +31,10 @@ from hocket.store import Committed, EventLine, Store, UsageTotal
 from hocket.tasks.service import Tasks
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
-from hocket.workflows.chain_worktrees import Trees
+from hocket.workflows.chain_state import LiveChains
+from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.idle_timeout import IdleTimeouts
-from hocket.workflows.live_chains import LiveChains, TreePolicy
-from hocket.workflows.request import ResumeRequest, StartRequest
+from hocket.workflows.request import StartRequest
 from hocket.workflows.resume import Resumer
 from hocket.workflows.start import Starter
 from hocket.workflows.worktree_cleanup import KeptWorktree, WorktreeCleanup
@@ -61,9 +61,9 @@ class Engine:
         keepers = Keepers(home)
         self.stream_mcp = StreamMcp(journal, partial(keepers.need_server, "calls"))
         self._stops = Stops(home, journal)
-        self._budgets = Budgets(journal, self._stops)
+        live_chains = LiveChains()
+        self._budgets = Budgets(journal, self._stops, live_chains)
         self._idle_timeouts = IdleTimeouts(journal, self._stops)
-        live_chains = LiveChains(journal)
         self._supervisor = Supervisor(
             home,
             socket,
@@ -73,7 +73,7 @@ class Engine:
             self._messages,
             self.stream_mcp,
             keepers,
-            TreePolicy(self._budgets, live_chains),
+            self._budgets,
             self._stops,
             limits,
         )
@@ -81,11 +81,13 @@ class Engine:
             home, journal, self.secrets, self._messages, self._supervisor, self._stops, self._budgets, limits
         )
         self.catalogs = self._starter.catalogs
-        trees = Trees(str(home))
-        self._chains = Chains(journal, self.secrets, self._starter, self._supervisor, self._stops, live_chains, trees)
-        self._resumer = Resumer(home, journal, self._starter, trees, limits)
-        self._worktrees = WorktreeCleanup(str(home), journal, trees, live_chains, self._starter)
-        self.tasks = Tasks(home, store, journal, self.secrets, self._starter, self._resumer, self._stops)
+        worktrees = ChainWorktrees(str(home))
+        self._chains = Chains(
+            journal, self.secrets, self._starter, self._supervisor, self._stops, live_chains, worktrees
+        )
+        resumer = Resumer(home, journal, self._starter, worktrees, limits)
+        self._worktrees = WorktreeCleanup(str(home), journal, worktrees, live_chains, self._starter)
+        self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
         self._background = BackgroundTasks()
 
     def open(self) -> None:
@@ -93,7 +95,7 @@ class Engine:
         self.secrets.open()
         self._journal.listen(self.hub.publish)
         self.inbox.open()
-        # Before the chains, which ask for what is spent when they start something.
+        # Before the chains, which check budgets when they start something.
         self._budgets.open()
         self._idle_timeouts.open()
         self._supervisor.open()
@@ -146,10 +148,6 @@ class Engine:
     async def start(self, request: StartRequest, key: str | None = None, parent: Run | None = None) -> Run:
         """Create a run and start it. The same ``key`` gives the same run."""
         return await self._starter.start(request, key, parent)
-
-    async def resume(self, run: Run, request: ResumeRequest, key: str | None = None) -> Run:
-        """Continue an ended run in a new one: its session, or the rest of a chain."""
-        return await self._resumer.resume(run, request, key)
 
     async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
         """What a start would run, step by step; raises what the start would raise."""

@@ -18,16 +18,16 @@ from hocket.chain.decide import (
     LONGEST_PAUSE,
     MOST_ATTEMPTS,
     MOST_LOST,
-    Ask,
+    AskUser,
     Decision,
     Finished,
     History,
     Measure,
     Outcome,
+    Pause,
     RunGate,
     Start,
     StepHistory,
-    Wait,
     add,
     busy,
     decide,
@@ -97,8 +97,8 @@ def test_a_chain_begins_with_its_first_step_and_waits_for_it() -> None:
     chain = make(None, None)
     history = no_history(chain)
     assert decide(chain, history) == Start(0, 1)
-    assert decide(chain, add(history, 0, Outcome("r1", Status.STARTING))) == Wait()
-    assert decide(chain, add(history, 0, Outcome("r1", Status.RUNNING))) == Wait()
+    assert decide(chain, add(history, 0, Outcome("r1", Status.STARTING))) == Pause()
+    assert decide(chain, add(history, 0, Outcome("r1", Status.RUNNING))) == Pause()
 
 
 @pytest.mark.req("S1-B14", "S1-39")
@@ -275,10 +275,10 @@ def test_members_of_a_group_start_together_and_the_next_step_waits_for_all() -> 
     first = [end("r0")]
     assert decided(chain, first) == Start(1, 1)
     assert decided(chain, first, [live("r1")]) == Start(2, 1)
-    assert decided(chain, first, [live("r1")], [live("r2")]) == Wait()
-    assert decided(chain, first, [end("r1")], [live("r2")]) == Wait()
+    assert decided(chain, first, [live("r1")], [live("r2")]) == Pause()
+    assert decided(chain, first, [end("r1")], [live("r2")]) == Pause()
     assert decided(chain, first, [live("r1")], [end("r2")]) == Start(2, 2)
-    assert decided(chain, first, [live("r1")], [end("r2", marker=True)]) == Wait()
+    assert decided(chain, first, [live("r1")], [end("r2", marker=True)]) == Pause()
     assert decided(chain, first, [end("r1")], [end("r2", marker=True)]) == Start(3, 1)
 
 
@@ -291,7 +291,7 @@ def test_a_group_at_the_end_is_done_with_the_reason_of_its_last_member() -> None
 def test_when_a_member_fails_the_others_finish_their_work_first() -> None:
     chain = chain_of(a_step(None, 1), a_step(3, 1), a_step(None))
     failed = [end("r1", KILLED)]
-    assert decided(chain, failed, [live("r2")]) == Wait()
+    assert decided(chain, failed, [live("r2")]) == Pause()
     assert decided(chain, failed, [end("r2")]) == Start(1, 2)
     assert decided(chain, failed) == Start(1, 1)
     over = decided(chain, failed, [end("r2", marker=True)])
@@ -307,18 +307,18 @@ def test_a_group_ends_with_the_reason_of_the_first_member_that_failed() -> None:
 
 def test_two_groups_in_a_row_run_one_after_the_other() -> None:
     chain = chain_of(a_step(None, 1), a_step(None, 1), a_step(None, 2), a_step(None, 2))
-    assert decided(chain, [end("r1")], [live("r2")]) == Wait()
+    assert decided(chain, [end("r1")], [live("r2")]) == Pause()
     assert decided(chain, [end("r1")], [end("r2")]) == Start(2, 1)
 
 
 def test_a_group_waits_for_the_earliest_time_and_is_parked_only_when_all_of_it_is() -> None:
     chain = chain_of(a_step(None, 1), a_step(None, 1))
     early, late = [limited("r1", 10.0, 500.0)], [limited("r2", 20.0, 900.0)]
-    assert decide(chain, after(chain, early, late), 30.0) == Wait(500.0, limited=True)
+    assert decide(chain, after(chain, early, late), 30.0) == Pause(500.0, limited=True)
     assert decide(chain, after(chain, early, late), 500.0) == Start(0, 1, "r1")
-    assert decide(chain, after(chain, [live("r1")], late), 30.0) == Wait(900.0, limited=False)
-    assert decide(chain, after(chain, [overloaded("r1", 20.0)], late), 30.0) == Wait(35.0, limited=False)
-    assert decide(chain, after(chain, [end("r1")], late), 30.0) == Wait(900.0, limited=True)
+    assert decide(chain, after(chain, [live("r1")], late), 30.0) == Pause(900.0, limited=False)
+    assert decide(chain, after(chain, [overloaded("r1", 20.0)], late), 30.0) == Pause(35.0, limited=False)
+    assert decide(chain, after(chain, [end("r1")], late), 30.0) == Pause(900.0, limited=True)
 
 
 def test_reports_have_one_entry_for_each_member() -> None:
@@ -356,7 +356,7 @@ def test_the_gate_is_run_for_the_last_allowed_iteration_too() -> None:
 def test_while_the_gate_of_one_member_runs_the_others_go_on() -> None:
     chain = chain_of(a_step(2, 1), a_step(2, 1), until="make test")
     history = busy(after(chain, [end("r1", marker=True)], [live("r2")]), 0)
-    assert decide(chain, history) == Wait()
+    assert decide(chain, history) == Pause()
     history = add(history, 1, end("r2"))
     assert decide(chain, history) == Start(1, 2)
     history = add(history, 0, end("r1", marker=True, gate=True))
@@ -421,8 +421,8 @@ def test_a_failed_gate_does_not_keep_a_loop_from_being_measured() -> None:
 def test_a_usage_limit_is_waited_for_and_costs_no_iteration(count: int | None) -> None:
     chain = make(count)
     history = after(chain, [limited("r1", 100.0, 5000.0)])
-    assert decide(chain, history, 100.0) == Wait(5000.0, limited=True)
-    assert decide(chain, history, 4999.9) == Wait(5000.0, limited=True)
+    assert decide(chain, history, 100.0) == Pause(5000.0, limited=True)
+    assert decide(chain, history, 4999.9) == Pause(5000.0, limited=True)
     assert decide(chain, history, 5000.0) == Start(0, 1, "r1")
     assert step_reports(chain, history, [["r1"]])[0]["iterations"] == 0
 
@@ -431,7 +431,7 @@ def test_usage_limits_in_a_row_are_each_waited_for_and_the_iteration_stays_the_s
     chain = make(3)
     limits = [limited(f"r{i}", i * 1000.0, i * 1000.0 + 800) for i in range(1, 20)]
     history = after(chain, [end("r0"), *limits])
-    assert decide(chain, history, 19_000.0) == Wait(19_800.0, limited=True)
+    assert decide(chain, history, 19_000.0) == Pause(19_800.0, limited=True)
     assert decide(chain, history, 19_800.0) == Start(0, 2, "r19")
     history = add(history, 0, end("r20"))
     assert decide(chain, history, 20_000.0) == Start(0, 3)
@@ -443,7 +443,7 @@ def test_a_limit_whose_end_is_always_moments_ahead_is_tried_again_ever_more_rare
     for attempts in range(1, 40):
         told = [limited(f"r{i}", 100.0, 100.2) for i in range(attempts)]
         decision = decide(chain, after(chain, told), 100.0)
-        assert isinstance(decision, Wait)
+        assert isinstance(decision, Pause)
         assert decision.until is not None
         pauses.append(decision.until - 100.0)
     assert pauses[:3] == [pytest.approx(0.2), 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
@@ -453,9 +453,9 @@ def test_a_limit_whose_end_is_always_moments_ahead_is_tried_again_ever_more_rare
 def test_a_limit_said_to_end_years_ahead_is_looked_at_again_after_a_week() -> None:
     chain = make(5)
     far = after(chain, [limited("r", 100.0, 100.0 + 10 * 365 * 86400)])
-    assert decide(chain, far, 100.0) == Wait(100.0 + LONGEST_PARKING, limited=True)
+    assert decide(chain, far, 100.0) == Pause(100.0 + LONGEST_PARKING, limited=True)
     near = after(chain, [limited("r", 100.0, 100.0 + 6 * 86400)])
-    assert decide(chain, near, 100.0) == Wait(100.0 + 6 * 86400, limited=True)
+    assert decide(chain, near, 100.0) == Pause(100.0 + 6 * 86400, limited=True)
 
 
 @pytest.mark.parametrize("resets_at", [None, 50.0, float("nan")], ids=["unknown", "over", "no number"])
@@ -465,7 +465,7 @@ def test_a_limit_of_which_nobody_knows_the_end_is_tried_again_ever_more_rarely(r
     for attempts in range(1, 8):
         told = [limited(f"r{i}", 100.0, resets_at) for i in range(attempts)]
         waiting = decide(chain, after(chain, told), 100.0)
-        assert isinstance(waiting, Wait)
+        assert isinstance(waiting, Pause)
         assert waiting.until is not None
         pauses.append(waiting.until - 100.0)
     assert pauses[:3] == [BLIND_PAUSE, 2 * BLIND_PAUSE, 4 * BLIND_PAUSE]
@@ -478,7 +478,7 @@ def test_an_overloaded_service_is_tried_again_after_ever_longer_pauses() -> None
     for attempts in range(1, MOST_ATTEMPTS + 1):
         history = after(chain, [overloaded(f"r{i}", 100.0) for i in range(attempts)])
         waiting = decide(chain, history, 100.0)
-        assert isinstance(waiting, Wait)
+        assert isinstance(waiting, Pause)
         assert waiting.until is not None
         assert not waiting.limited
         assert decide(chain, history, waiting.until) == Start(0, 1, f"r{attempts - 1}")
@@ -494,7 +494,7 @@ def test_a_pause_ends_when_the_clock_is_set_back() -> None:
         assert decide(chain, after(chain, [last]), 10_000.0 - 7200.0) == Start(0, 1, "r1")
     known = limited("r1", 10_000.0, 10_500.0)
     waiting = decide(chain, after(chain, [known]), 10_000.0 - 7200.0)
-    assert waiting == Wait(10_500.0, limited=True), "an appointment is a time of day"
+    assert waiting == Pause(10_500.0, limited=True), "an appointment is a time of day"
 
 
 def test_after_too_many_attempts_an_overload_is_a_failure_like_any_other() -> None:
@@ -504,20 +504,20 @@ def test_after_too_many_attempts_an_overload_is_a_failure_like_any_other() -> No
     history = after(loop, attempts)
     assert decide(loop, history, 100.0) == Start(0, 2)
     assert history[0].failing == 1
-    assert decide(loop, after(loop, [*attempts, overloaded("x", 200.0)]), 200.0) == Wait(200.0 + FIRST_PAUSE)
+    assert decide(loop, after(loop, [*attempts, overloaded("x", 200.0)]), 200.0) == Pause(200.0 + FIRST_PAUSE)
 
 
 def test_an_attempt_that_went_well_lets_the_pauses_begin_anew() -> None:
     chain = make(5)
     told = [overloaded("r1", 10.0), overloaded("r2", 20.0), end("r3"), overloaded("r4", 40.0)]
-    assert decide(chain, after(chain, told), 40.0) == Wait(40.0 + FIRST_PAUSE)
+    assert decide(chain, after(chain, told), 40.0) == Pause(40.0 + FIRST_PAUSE)
     assert decide(chain, after(chain, told), 99.0) == Start(0, 2, "r4")
 
 
 def test_a_limit_after_an_overload_begins_a_row_of_its_own() -> None:
     chain = make(1)
     told = [overloaded("r1", 0.0), overloaded("r2", 0.0), limited("r3", 0.0, None)]
-    assert decide(chain, after(chain, told), 1.0) == Wait(BLIND_PAUSE, limited=True)
+    assert decide(chain, after(chain, told), 1.0) == Pause(BLIND_PAUSE, limited=True)
 
 
 @pytest.mark.parametrize("cut_off", [limited("r", 10.0, 99.0), overloaded("r", 10.0)])
@@ -542,9 +542,9 @@ def test_a_lost_iteration_is_tried_again_only_where_the_chain_says_so(count: int
 def test_where_somebody_can_be_asked_a_lost_iteration_waits_for_the_answer() -> None:
     chain = chain_of(a_step(3, 1), a_step(None, 1), on_question="ask")
     lost = end("r1", LOST)
-    assert decided(chain, [lost], [live("r2")]) == Ask(0, "r1")
+    assert decided(chain, [lost], [live("r2")]) == AskUser(0, "r1")
     asked = busy(after(chain, [lost], [live("r2")]), 0)
-    assert decide(chain, asked) == Wait()
+    assert decide(chain, asked) == Pause()
     assert decide(chain, add(asked, 0, replace(lost, again=True))) == Start(0, 1, "r1")
     refused = add(add(asked, 0, replace(lost, again=False)), 1, end("r2"))
     assert decide(chain, refused) == Finished(Status.FAILED, Reason.LOST, 0)
@@ -571,7 +571,7 @@ def test_a_stop_while_the_limit_was_waited_for_stops_the_chain() -> None:
 def test_whoever_gives_up_finding_out_more_lets_it_be_asked_for_again() -> None:
     chain = make(2, until="make test")
     history = busy(after(chain, [end("r1", marker=True)]), 0)
-    assert decide(chain, history) == Wait()
+    assert decide(chain, history) == Pause()
     assert decide(chain, idle(history, 0)) == RunGate(0, "r1")
 
 
@@ -722,7 +722,7 @@ class Life:
             if isinstance(decision, Finished):
                 assert not self.under_way, "it ended while something was going on"
                 return decision
-            if isinstance(decision, Wait):
+            if isinstance(decision, Pause):
                 self._wait(decision)
             else:
                 self._begin(decision)
@@ -736,7 +736,7 @@ class Life:
             self.history = rebuilt
             self.under_way = {step: what for step, what in self.under_way.items() if isinstance(what, Start)}
 
-    def _wait(self, decision: Wait) -> None:
+    def _wait(self, decision: Pause) -> None:
         if self.under_way:
             step = sorted(self.under_way)[self.choose(len(self.under_way))]
             assert not decision.limited
@@ -746,7 +746,7 @@ class Life:
         assert decision.until > self.now
         self.now = decision.until
 
-    def _begin(self, decision: Start | RunGate | Measure | Ask) -> None:
+    def _begin(self, decision: Start | RunGate | Measure | AskUser) -> None:
         step = decision.step
         assert step not in self.under_way, "it is being done already"
         if isinstance(decision, Start):
@@ -757,7 +757,7 @@ class Life:
         else:
             last = self.told[step][-1]
             assert decision.run == last.run
-            known = {RunGate: last.gate, Measure: last.progress, Ask: last.again}
+            known = {RunGate: last.gate, Measure: last.progress, AskUser: last.again}
             assert known[type(decision)] is None, "once is enough"
             self.history = busy(self.history, step)
         self.under_way[step] = decision
@@ -793,7 +793,7 @@ class Life:
             last = self._ended(last.run, attempt)
         elif isinstance(what, RunGate):
             last = replace(last, gate=attempt.gate)
-        elif isinstance(what, Ask):
+        elif isinstance(what, AskUser):
             last = replace(last, again=attempt.again)
         else:
             last = replace(last, progress=attempt.progress)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from hocket.chain.decide import (
-    Ask,
+    AskUser,
     Finished,
     Outcome,
+    Pause,
     Start,
-    Wait,
     add,
     busy,
     decide,
@@ -41,7 +41,7 @@ def limited(run: str) -> Outcome:
 def test_who_was_busy_and_found_nothing_out_is_asked_again() -> None:
     one = chain(None)
     history = add(no_history(one), 0, ended("r1"))
-    assert decide(one, busy(history, 0)) == Wait()
+    assert decide(one, busy(history, 0)) == Pause()
     assert idle(busy(history, 0), 0) == history
     assert decide(one, idle(busy(history, 0), 0)) == Start(0, 2)
 
@@ -70,7 +70,7 @@ def test_a_step_that_was_halted_before_anything_began_is_skipped() -> None:
 def test_a_halted_step_no_longer_waits_for_its_limit() -> None:
     one = chain(None)
     history = add(no_history(one), 0, limited("r1"))
-    assert decide(one, history, 200.0) == Wait(500.0, limited=True)
+    assert decide(one, history, 200.0) == Pause(500.0, limited=True)
     assert decide(one, halted(history, 0, Reason.STOPPED), 200.0) == Finished(Status.STOPPED, Reason.STOPPED, 0)
 
 
@@ -98,8 +98,8 @@ def lost(run: str, again: bool | None = None) -> Outcome:
 def test_about_a_lost_iteration_somebody_is_asked_where_questions_are() -> None:
     asking = chain(None)
     history = add(no_history(asking), 0, lost("r1"))
-    assert decide(asking, history) == Ask(0, "r1")
-    assert decide(asking, busy(history, 0)) == Wait()
+    assert decide(asking, history) == AskUser(0, "r1")
+    assert decide(asking, busy(history, 0)) == Pause()
     for said in ("deny", "fail"):
         assert decide(replace(asking, on_question=said), history) == Finished(Status.FAILED, Reason.LOST, 0)
     assert decide(replace(asking, on_lost="retry"), history) == Start(0, 1, "r1")
@@ -111,7 +111,7 @@ def test_the_answer_about_a_lost_iteration_counts_for_that_one_alone() -> None:
     assert decide(asking, add(history, 0, lost("r1", again=False))) == Finished(Status.FAILED, Reason.LOST, 0)
     agreed = add(history, 0, lost("r1", again=True))
     assert decide(asking, agreed) == Start(0, 1, "r1")
-    assert decide(asking, add(agreed, 0, lost("r2"))) == Ask(0, "r2")
+    assert decide(asking, add(agreed, 0, lost("r2"))) == AskUser(0, "r2")
 
 
 def test_a_step_that_somebody_was_asked_about_can_be_halted() -> None:

@@ -288,29 +288,29 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
         async with engine_runner(home, project) as runner:
             table = at(runner)
             run = await table.wait(await table.begin(claude, "first"))
-            new = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
-            same = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
+            new = await table.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
+            same = await table.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
             assert new.id == same.id != run.id
             assert new.resumed_from == run.id
             ended = await table.wait(new)
             assert (ended.status, ended.result, ended.cost_usd) == (Status.DONE, "two", 0.25)
             assert ended.session_id == session_of(new.id) != run.session_id
             # And once more, from the one that was itself resumed.
-            third = await table.wait(await table.engine.resume(ended, ResumeRequest(prompt="first")))
+            third = await table.wait(await table.engine.tasks.resume(ended, ResumeRequest(prompt="first")))
             assert (third.status, third.resumed_from, third.cost_usd) == (Status.DONE, ended.id, 0.5)
             live = await table.begin(claude, "hang")
             with pytest.raises(Conflict):
-                await table.engine.resume(live, ResumeRequest())
+                await table.engine.tasks.resume(live, ResumeRequest())
             chain = await table.wait(await table.chain("true"))
             with pytest.raises(Conflict):
-                await table.engine.resume(chain, ResumeRequest())
+                await table.engine.tasks.resume(chain, ResumeRequest())
             alone = await table.wait(await table.begin_chain(claude, "true -> planner", "first"))
             below = [one for one in table.engine.read.below(alone.id) if one.session_id]
-            again = await table.wait(await table.engine.resume(alone, ResumeRequest(prompt="second")))
+            again = await table.wait(await table.engine.tasks.resume(alone, ResumeRequest(prompt="second")))
             assert ([again.resumed_from], again.result) == ([one.id for one in below], "two")
             twice = await table.wait(await table.begin_chain(claude, "planner -> planner", "first"))
             with pytest.raises(Conflict, match="2 sessions"):
-                await table.engine.resume(twice, ResumeRequest())
+                await table.engine.tasks.resume(twice, ResumeRequest())
             await stop_all(table.engine)
 
     asyncio.run(scene())

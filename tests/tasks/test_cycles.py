@@ -1,4 +1,4 @@
-"""A task goes back to somebody who waits for it only when there is something new to show."""
+"""A task returns to an agent that waits for it only after a change in the working directory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import Cycle
-from hocket.tasks.cycles import HINT, MOST_EQUAL, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
-from hocket.workflows.directory_state import UNREADABLE, Evidence, look
+from hocket.model.task import Handoff
+from hocket.tasks.cycles import (
+    HINT,
+    MAX_EQUAL,
+    Round,
+    check_cycle,
+    check_repetition,
+    may_be_repeated,
+    stored_snapshot,
+)
+from hocket.workflows.directory_state import UNREADABLE, Snapshot, take_snapshot
 from hocket.workflows.git import Git
 
-ONE, TWO = Evidence("1", "git", "one"), Evidence("2", "git", "two")
-NOBODY_LOOKED = Evidence("", UNREADABLE, "nobody looked")
+ONE, TWO = Snapshot("1", "git", "one"), Snapshot("2", "git", "two")
+NO_SNAPSHOT = Snapshot("", UNREADABLE, "not examined")
+
+
+def handoff(agent: str, snapshot: Snapshot) -> Handoff:
+    return Handoff("h", "t", 1, "r", agent, 0, 0.0, evidence=stored_snapshot(snapshot))
+
+
+def cycle(stack: list[tuple[str, Snapshot]], target: str, now: Snapshot) -> str | None:
+    try:
+        check_cycle([handoff(*one) for one in stack], target, now)
+    except Cycle as error:
+        return error.message
+    return None
+
+
+def repetition(rounds: list[Round], target: str, prompt: str | None, now: Snapshot) -> str | None:
+    try:
+        check_repetition(rounds, target, prompt, now)
+    except Cycle as error:
+        return error.message
+    return None
 
 
 @pytest.mark.parametrize(
@@ -33,18 +62,18 @@ NOBODY_LOOKED = Evidence("", UNREADABLE, "nobody looked")
         ([("a", ONE), ("b", TWO), ("a", TWO), ("b", TWO)], "a", TWO, True),
         # Made, and undone again.
         ([("a", ONE), ("b", ONE), ("a", TWO), ("b", TWO)], "a", ONE, True),
-        ([("a", NOBODY_LOOKED), ("b", ONE)], "a", ONE, False),
-        ([("a", ONE), ("b", ONE)], "a", NOBODY_LOOKED, False),
+        ([("a", NO_SNAPSHOT), ("b", ONE)], "a", ONE, False),
+        ([("a", ONE), ("b", ONE)], "a", NO_SNAPSHOT, False),
     ],
 )
-def test_only_the_way_back_with_nothing_new_is_a_cycle(
-    stack: list[tuple[str, Evidence]], target: str, now: Evidence, is_refused: bool
+def test_return_without_change_is_a_cycle(
+    stack: list[tuple[str, Snapshot]], target: str, now: Snapshot, is_refused: bool
 ) -> None:
-    assert (is_cycle([Open(*one) for one in stack], target, now) is not None) is is_refused
+    assert (cycle(stack, target, now) is not None) is is_refused
 
 
-def test_whoever_asks_is_told_the_way_and_what_would_have_to_change() -> None:
-    why = is_cycle([Open("lead", ONE), Open("dev", ONE), Open("qa", ONE)], "dev", ONE)
+def test_cycle_error_names_path_and_hint() -> None:
+    why = cycle([("lead", ONE), ("dev", ONE), ("qa", ONE)], "dev", ONE)
     way = "dev -> qa -> dev"
     assert why == f"dev has this task already and waits for it ({way}), and the working directory is as it was then"
     assert "working directory" in HINT
@@ -52,9 +81,9 @@ def test_whoever_asks_is_told_the_way_and_what_would_have_to_change() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.sampled_from("abc"))
-def test_with_nothing_new_every_agent_has_a_task_at_most_once(agents: list[str], target: str) -> None:
-    """So a way of hand-offs on which nothing is made is never longer than there are agents."""
-    assert (is_cycle([Open(agent, ONE) for agent in agents], target, ONE) is not None) is (target in agents)
+def test_agent_gets_unchanged_task_at_most_once(agents: list[str], target: str) -> None:
+    """So a chain of hand-offs without any change is never longer than the number of agents."""
+    assert (cycle([(agent, ONE) for agent in agents], target, ONE) is not None) is (target in agents)
 
 
 @pytest.mark.parametrize(
@@ -70,45 +99,45 @@ def test_with_nothing_new_every_agent_has_a_task_at_most_once(agents: list[str],
         ([("go", "yes", ONE), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, None),
         # Something was made between the first and the second of them.
         ([("go", "no", ONE), ("go", "no", ONE), ("go", "no", TWO)], "go", ONE, None),
-        ([("go", "no", NOBODY_LOOKED), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, None),
-        ([("go", "no", ONE), ("come", "no", NOBODY_LOOKED), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, 3),
-        ([("go", "no", ONE)] * 3, "go", NOBODY_LOOKED, None),
+        ([("go", "no", NO_SNAPSHOT), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, None),
+        ([("go", "no", ONE), ("come", "no", NO_SNAPSHOT), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, 3),
+        ([("go", "no", ONE)] * 3, "go", NO_SNAPSHOT, None),
         # Many jobs, each of them "done": a short answer is no circle.
         ([(str(number), "done", ONE) for number in range(30)], "go", ONE, None),
     ],
 )
-def test_to_and_fro_is_the_same_answer_to_the_same_words_with_nothing_made(
-    rounds: list[tuple[str, str, Evidence]], prompt: str, now: Evidence, times: int | None
+def test_repetition_is_same_answer_without_change(
+    rounds: list[tuple[str, str, Snapshot]], prompt: str, now: Snapshot, times: int | None
 ) -> None:
-    why = is_to_and_fro([Round(*one) for one in rounds], "dev", prompt, now)
+    why = repetition([Round(*one) for one in rounds], "dev", prompt, now)
     told = f"dev gave you the same answer {times} times, and the working directory is as it was before"
     assert why == (None if times is None else told)
 
 
 @given(st.lists(st.tuples(*map(st.sampled_from, ("ab", "xy", (ONE, TWO)))), max_size=40))
-def test_whatever_is_refused_would_have_been_worth_a_look(asked: list[tuple[str, str, Evidence]]) -> None:
+def test_refused_repetition_always_needs_a_snapshot(asked: list[tuple[str, str, Snapshot]]) -> None:
     rounds = [Round(*one) for one in asked]
-    refused = is_to_and_fro(rounds, "dev", "a", ONE) is not None
-    assert may_be_to_and_fro(rounds, "a") or not refused
+    refused = repetition(rounds, "dev", "a", ONE) is not None
+    assert may_be_repeated(rounds, "a") or not refused
 
 
 @given(st.lists(st.sampled_from("ab"), max_size=30))
-def test_where_nothing_is_made_and_nothing_new_is_said_it_comes_to_an_end(prompts: list[str]) -> None:
+def test_repeated_rounds_end_without_change(prompts: list[str]) -> None:
     made: list[Round] = []
     for prompt in prompts:
-        if is_to_and_fro(made, "dev", prompt, ONE) is None:
+        if repetition(made, "dev", prompt, ONE) is None:
             made.insert(0, Round(prompt, f"no {prompt}", ONE))
-    assert all(sum(one.prompt == prompt for one in made) <= MOST_EQUAL for prompt in "ab")
+    assert all(sum(one.prompt == prompt for one in made) <= MAX_EQUAL for prompt in "ab")
 
 
 @pytest.mark.parametrize("kind", ["git", "files"])
-def test_a_written_file_is_something_new_and_one_that_was_only_read_is_not(project: Path, kind: str) -> None:
+def test_written_file_is_a_change_and_read_file_is_not(project: Path, kind: str) -> None:
     if kind == "git":
         subprocess.run(["git", "init", "-q"], cwd=project, check=True, env={**os.environ, "HOME": str(project.parent)})
     (project / "a").write_text("a")
-    stack = [Open("dev", look(str(project), Git(os.environ)))]
+    stack = [("dev", take_snapshot(str(project), Git(os.environ)))]
     (project / "a").read_text()
-    assert is_cycle(stack, "dev", look(str(project), Git(os.environ))) is not None
+    assert cycle(stack, "dev", take_snapshot(str(project), Git(os.environ))) is not None
     (project / "a").write_text("b")
-    now = look(str(project), Git(os.environ))
-    assert (now.kind, is_cycle(stack, "dev", now)) == (kind, None)
+    now = take_snapshot(str(project), Git(os.environ))
+    assert (now.kind, cycle(stack, "dev", now)) == (kind, None)

@@ -331,17 +331,17 @@ def test_what_was_started_by_an_edge_is_not_gone_on_with_once_that_was_taken_bac
         stage.allow(caller, AgentIdentity("tool", str(world / "bin/tool")))
         program, wide = await stage.chain("tool", lead), await stage.chain("w", lead)
         narrowed, program, wide = [await stage.stopped(run) for run in (narrowed, program, wide)]
-        again = await stage.stopped(await stage.engine.resume(wide, ResumeRequest()))
+        again = await stage.stopped(await stage.engine.tasks.resume(wide, ResumeRequest()))
         approvals.forbid(home, approvals.read(home).edges)
         fresh = await stage.refused("tool", lead)
         for run, words in ((program, fresh.message), (wide, "in default: it works in plan itself"), (again, "default")):
             with pytest.raises(NotAllowed, match=re.escape(words)) as caught:
-                await stage.engine.resume(run, ResumeRequest(start_at=1))
+                await stage.engine.tasks.resume(run, ResumeRequest(start_at=1))
             assert "hocket trust --edge lead" in (caught.value.hint or "")
         # What owes nothing to an edge goes on as it was.
-        await stage.engine.resume(narrowed, ResumeRequest())
+        await stage.engine.tasks.resume(narrowed, ResumeRequest())
         stage.allow(caller, worker)
-        await stage.engine.resume(wide, ResumeRequest(start_at=1))
+        await stage.engine.tasks.resume(wide, ResumeRequest(start_at=1))
 
     play(scene)
 

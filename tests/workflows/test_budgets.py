@@ -20,6 +20,7 @@ from hocket.model import Event, Reason, Run, Status, fold
 from hocket.sessions.stops import Stops, stopped_in
 from hocket.store import Committed, NewRun
 from hocket.workflows.budgets import Budgets, Spent, excess
+from hocket.workflows.chain_state import LiveChains
 
 SPEAKING = """
 import json, os, select, sys
@@ -77,7 +78,7 @@ class Ledger:
     def __init__(self, log: EventLog) -> None:
         self.journal = log.journal
         self.ends: list[tuple[set[str], Reason]] = []
-        self.budgets = Budgets(log.journal, Stops(Path(), log.journal))
+        self.budgets = Budgets(log.journal, Stops(Path(), log.journal), LiveChains())
         self.budgets.open()
         self.journal.listen(self._note_stops)
 
@@ -118,10 +119,10 @@ def test_a_tree_is_added_up_with_ended_and_nested_runs_and_ended_once(tmp_path: 
             nested = await ledger.born("rleaf2", 3, "rleaf1")
             await ledger.used("rleaf1", 2.0)
             await ledger.over("rleaf1", cost_usd=2.5)
-            assert ledger.budgets.left(nested) == 2.5
+            assert ledger.budgets.allowance(nested) == 2.5
             await ledger.used("rleaf2", 1.0)
             await ledger.used("rleaf2", 2.0)
-            assert (ledger.budgets.left(nested), ledger.ends) == (0.5, [])
+            assert (ledger.budgets.allowance(nested), ledger.ends) == (0.5, [])
             await ledger.used("rleaf2", 2.6)
             await until(lambda: ledger.ends, "the end of everything")
             await ledger.used("rleaf2", 2.7)
@@ -138,14 +139,14 @@ def test_a_bound_that_the_end_of_a_run_reaches_is_told_of_once_and_with_that_end
             await ledger.born("r0", 1, budget_usd=5.0)
             first = await ledger.born("rleaf1", 2, "r0")
             second = await ledger.born("rleaf2", 3, "r0")
-            assert ledger.budgets.used_up(msgspec.structs.replace(first, cost_usd=4.9)) == []
-            (told,) = ledger.budgets.used_up(msgspec.structs.replace(first, cost_usd=5.5))
+            assert ledger.budgets.budget_notices(msgspec.structs.replace(first, cost_usd=4.9)) == []
+            (told,) = ledger.budgets.budget_notices(msgspec.structs.replace(first, cost_usd=5.5))
             assert (told.run, told.type, told.data["text"]) == (
                 "r0",
                 "notice",
                 "the budget of $5.00 is used up: $5.50",
             )
-            assert ledger.budgets.used_up(msgspec.structs.replace(second, cost_usd=9.0)) == []
+            assert ledger.budgets.budget_notices(msgspec.structs.replace(second, cost_usd=9.0)) == []
             await ledger.journal.write([told, ended("rleaf1", "r0", cost_usd=5.5)])
             await until(lambda: ledger.ends, "the end of everything")
             assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]
@@ -193,7 +194,7 @@ def test_a_figure_that_is_none_neither_lowers_nor_breaks_a_sum(tmp_path: Path, o
             leaf = await ledger.born("rleaf1", 2, "r0")
             await ledger.used("rleaf1", 2.0)
             await ledger.used("rleaf1", odd)
-            assert (ledger.budgets.left(leaf), ledger.ends) == (3.0, [])
+            assert (ledger.budgets.allowance(leaf), ledger.ends) == (3.0, [])
 
     asyncio.run(scene())
 
@@ -209,7 +210,7 @@ def test_the_next_server_knows_what_was_spent(tmp_path: Path) -> None:
             assert ledger.ends == []
         async with ledger_at(tmp_path / "db") as ledger:
             leaf = ledger.journal.live["rleaf2"]
-            assert ledger.budgets.left(leaf) == 2.0
+            assert ledger.budgets.allowance(leaf) == 2.0
             await ledger.budgets.close()
             await ledger.used("rleaf2", 3.0)
             assert ledger.ends == []

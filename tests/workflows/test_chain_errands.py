@@ -45,10 +45,10 @@ def test_a_gate_without_a_thread_has_not_passed(
 def test_evidence_that_cannot_be_had_is_unreadable_and_ends_nothing(
     home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_deep(cwd: str, env: object) -> directory_state.Evidence:
+    def too_deep(cwd: str, env: object) -> directory_state.Snapshot:
         raise RecursionError("maximum recursion depth exceeded")
 
-    monkeypatch.setattr(directory_state, "look", too_deep)
+    monkeypatch.setattr(directory_state, "take_snapshot", too_deep)
     (project / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "worker", iterations = 3, no_progress = 1}]\n')
 
     async def scene() -> None:

@@ -137,7 +137,7 @@ def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
             await until(lambda: runner.engine.find(run.id).started_boot != before["boot"], "the new clock")
             now = runner.engine.find(run.id)
             assert 99 < clock.left(now, 100.0) <= 100
-            deadline = runner.engine._chains._live.by_run[run.id].deadline
+            deadline = runner.engine._chains._live.by_run[run.id].timeout_timer
             assert deadline is not None
             assert 99 < deadline.when() - asyncio.get_running_loop().time() <= 100
         async with engine_runner(home, project) as runner:

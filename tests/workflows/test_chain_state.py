@@ -12,8 +12,7 @@ from store.sample_events import StoreWriter, created, ended, said
 from hocket.chain.decide import Finished, decide
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.store import NewRun, Store, open_store
-from hocket.workflows.chain_state import ChainState, hash_of, recalled
-from hocket.workflows.step_prompts import Complaint
+from hocket.workflows.chain_state import ChainState, restore_state, result_hash
 
 SPEC = Spec("a", "executable", ("/bin/a",), "/", {})
 CHAIN = Run("rchain", 1, Kind.CHAIN, "c", None, None, "rchain", 0, "/", 0.0)
@@ -31,40 +30,28 @@ def leaf(name: str, step: int, **more: Any) -> Run:
 
 def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
     one = state((True, None))
-    one.note(leaf("r1", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
-    assert (one.runs, one.costs, one.is_still) == ([["r1"]], [None], False)
-    one.note(leaf("r1", 0))
-    one.note(leaf("r1", 0), gate=True)
-    assert (one.runs, one.costs, one.is_still) == ([["r1"]], [1.0], True)
-    one.note(leaf("r2", 0, cost_usd=None))
-    assert (one.runs, one.costs, one.results) == ([["r1", "r2"]], [1.0], ["r2 said"])
-
-
-def test_how_it_will_be_after_an_end_is_seen_without_noting_that_end() -> None:
-    now = state((True, None))
-    now.note(leaf("r1", 0, cost_estimated=True))
-    now.complaints[0] = Complaint("r1", "red")
-    now.note(leaf("r2", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
-    then = now.after(leaf("r2", 0))
-    assert (then.costs, then.results, then.complaints, then.is_still) == ([2.0], ["r2 said"], {}, True)
-    assert (now.costs, now.results, list(now.complaints), now.is_still) == ([1.0], ["r1 said"], [0], False)
-    assert now.runs == then.runs == [["r1", "r2"]]
-    now.note(leaf("r2", 0))
-    assert now.report(Finished(Status.DONE, Reason.MARKER)) == then.report(Finished(Status.DONE, Reason.MARKER))
+    one.add_leaf(leaf("r1", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
+    assert (one.runs, one.usage[0].cost_usd, one.is_idle) == ([["r1"]], None, False)
+    one.add_leaf(leaf("r1", 0))
+    one.add_leaf(leaf("r1", 0), gate=True)
+    assert (one.runs, one.usage[0].cost_usd, one.is_idle) == ([["r1"]], 1.0, True)
+    one.add_leaf(leaf("r2", 0, cost_usd=None))
+    assert (one.runs, one.usage[0].cost_usd, one.results) == ([["r1", "r2"]], 1.0, ["r2 said"])
 
 
 def test_a_run_that_an_agent_started_is_none_of_the_chains() -> None:
     one = state((True, None))
-    one.note(replace(leaf("r1", 0), step=None))
+    one.add_leaf(replace(leaf("r1", 0), step=None))
     assert one.runs == [[]]
 
 
 def test_the_result_is_that_of_the_last_stage_that_began() -> None:
     three = state((False, None), (False, 1), (False, 1), (False, None))
-    results = [three.result]
+    end = Finished(Status.FAILED, Reason.EXIT)
+    results = [three.report(end)["result"]]
     for news in (leaf("r1", 0), leaf("r2", 2)):
-        three.note(news)
-        results.append(three.result)
+        three.add_leaf(news)
+        results.append(three.report(end)["result"])
     assert results == [None, "r1 said", "## a2\n\nr2 said"]
 
 
@@ -77,51 +64,52 @@ def test_who_is_asked_about_a_lost_step_reads_its_number_as_the_chain_is_written
 def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
     one = state((True, None))
     gate = {"run": "r1", "passed": False, "command": "x", "exit_code": 1, "output": ""}
-    one.note(leaf("r1", 0, marker=True), gate=False)
-    one.judged(0, gate)
+    one.add_leaf(leaf("r1", 0, marker=True), gate=False)
+    one.add_gate(0, gate)
     limit = {"status": Status.FAILED, "reason": Reason.RATE_LIMITED}
-    one.note(leaf("r2", 0, **limit))
-    assert one.complaints[0].run == "r1"
-    one.note(leaf("r3", 0))
-    assert one.complaints == {}
+    one.add_leaf(leaf("r2", 0, **limit))
+    assert "exit code 1" in one.feedback[0]
+    one.add_leaf(leaf("r3", 0))
+    assert one.feedback == {}
 
 
 def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
     two = state((True, 1), (False, 1))
-    two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
-    two.note(leaf("r1", 0, marker=True))
-    two.note(leaf("r2", 1, status=Status.RUNNING, reason=None))
-    (end,) = two.endings()
-    assert (end.run, end.data["status"], end.data["reason"], end.data["iterations"]) == ("rloop", "done", "marker", 1)
-    two.forget_inner("rloop")
-    assert list(two.endings()) == []
-    two.note(leaf("r2", 1, status=Status.FAILED, exit_code=4))
-    (end,) = two.endings()
-    assert (end.run, end.data["status"], end.data["exit_code"]) == ("rgroup", "failed", 4)
-    assert (end.data["cost_usd"], end.data["tokens"]) == (2.0, None)
+    two.inner = {(Kind.GROUP, 0): "rgroup", (Kind.LOOP, 0): "rloop"}
+    two.add_leaf(leaf("r1", 0, marker=True))
+    two.add_leaf(leaf("r2", 1, status=Status.RUNNING, reason=None))
+    ((run, end),) = two.inner_ends().items()
+    assert (run, end["status"], end["reason"], end["iterations"]) == ("rloop", "done", "marker", 1)
+    two.remove_inner(["rloop"])
+    assert two.inner_ends() == {}
+    two.add_leaf(leaf("r2", 1, status=Status.FAILED, exit_code=4))
+    ((run, end),) = two.inner_ends().items()
+    assert (run, end["status"], end["exit_code"]) == ("rgroup", "failed", 4)
+    assert (end["cost_usd"], end["tokens"]) == (2.0, None)
 
 
 def test_when_all_of_it_ends_so_does_what_had_not_begun() -> None:
     two = state((True, 1), (False, 1))
-    two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
+    two.inner = {(Kind.GROUP, 0): "rgroup", (Kind.LOOP, 0): "rloop"}
     stop = Finished(Status.STOPPED, Reason.STOPPED)
-    assert [(end.run, end.data["status"]) for end in two.endings(stop)] == [("rloop", "stopped"), ("rgroup", "stopped")]
+    ends = [(run, end["status"]) for run, end in two.inner_ends(stop).items()]
+    assert ends == [("rloop", "stopped"), ("rgroup", "stopped")]
 
 
 def test_the_steps_of_a_run_are_those_inside_of_it() -> None:
     four = state((False, None), (True, 1), (True, 1), (False, None))
-    four.groups, four.loops = {1: "rgroup"}, {1: "rone", 2: "rtwo"}
-    assert four.members_of(["rchain"]) == [0, 1, 2, 3]
-    assert four.members_of(["rgroup"]) == [1, 2]
-    assert four.members_of(["rtwo", "rother"]) == [2]
+    four.inner = {(Kind.GROUP, 1): "rgroup", (Kind.LOOP, 1): "rone", (Kind.LOOP, 2): "rtwo"}
+    assert four.steps_of(["rchain"]) == [0, 1, 2, 3]
+    assert four.steps_of(["rgroup"]) == [1, 2]
+    assert four.steps_of(["rtwo", "rother"]) == [2]
     assert four.owners(2) == ["rgroup", "rtwo"]
     assert four.owners(3) == []
 
 
 def test_the_report_has_what_each_step_cost() -> None:
     two = state((False, None), (False, None))
-    two.note(leaf("r1", 0, tokens=10))
-    two.note(leaf("r2", 1, cost_usd=None, exit_code=0))
+    two.add_leaf(leaf("r1", 0, tokens=10))
+    two.add_leaf(leaf("r2", 1, cost_usd=None, exit_code=0))
     end = decide(two.chain, two.history)
     assert isinstance(end, Finished)
     report = two.report(end)
@@ -132,21 +120,21 @@ def test_the_report_has_what_each_step_cost() -> None:
 
 def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> None:
     one = state((False, None))
-    one.note(leaf("r1", 0))
-    one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
-    one.note_nested(leaf("r3", 0, cost_usd=None))
+    one.add_leaf(leaf("r1", 0))
+    one.add_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
+    one.add_nested(leaf("r3", 0, cost_usd=None))
     # News may come twice, of its own iterations too.
-    one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
-    one.note_nested(leaf("r1", 0))
+    one.add_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
+    one.add_nested(leaf("r1", 0))
     report = one.report(Finished(Status.DONE, Reason.SINGLE_RUN))
     assert (report["cost_usd"], report["tokens"]) == (1.5, 7)
     assert [(step["cost_usd"], step["tokens"]) for step in report["steps"]] == [(1.0, None)]
 
 
 def test_words_differ_by_more_than_the_space_around_them() -> None:
-    assert hash_of("done\n") == hash_of(" done")
-    assert hash_of(None) == hash_of("")
-    assert hash_of("done") != hash_of("done.")
+    assert result_hash("done\n") == result_hash(" done")
+    assert result_hash(None) == result_hash("")
+    assert result_hash("done") != result_hash("done.")
 
 
 # --- Reading it again ---------------------------------------------------------------------------------------
@@ -183,15 +171,14 @@ def test_a_long_history_is_read_again_without_holding_all_of_it(tmp_path: Path) 
     assert run is not None
     tracemalloc.start()
     try:
-        again = recalled(run, chain, store.read)
+        again = restore_state(run, chain, store.read)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         store.close()
     assert peak < 20 * len(LONG) < 2 * HISTORY * len(LONG)
-    assert (len(again.runs[0]), again.loops) == (HISTORY, {0: "rloop"})
+    assert (len(again.runs[0]), again.inner) == (HISTORY, {(Kind.LOOP, 0): "rloop"})
     assert (again.results[0] or "").startswith(f"{HISTORY - 1} x")
     assert (again.history[0].spent, again.history[0].gate_failed) == (HISTORY - 1, True)
     # Of the gate before the limit, which changes nothing.
-    assert again.complaints[0].run == f"rleaf{HISTORY - 2}"
-    assert f"exit code {HISTORY - 2}" in again.complaints[0].text
+    assert f"exit code {HISTORY - 2}" in again.feedback[0]

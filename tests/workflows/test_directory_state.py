@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.workflows import directory_state
-from hocket.workflows.directory_state import Evidence, changed, look
+from hocket.workflows.directory_state import Snapshot, changed, take_snapshot
 from hocket.workflows.git import Git
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -32,8 +32,8 @@ def repository(project: Path) -> Path:
     return project
 
 
-def at(place: Path) -> Evidence:
-    return look(str(place), Git(ENV))
+def at(place: Path) -> Snapshot:
+    return take_snapshot(str(place), Git(ENV))
 
 
 def touch_later(path: Path) -> None:
@@ -108,7 +108,7 @@ def test_nothing_of_the_repository_runs_while_it_is_looked_at(repository: Path) 
     trap.chmod(0o755)
     git(repository, "config", "core.fsmonitor", str(trap))
     assert at(repository).kind == "files"
-    assert look(str(repository), Git(ENV, str(repository), lambda _: True)).kind == "git"
+    assert take_snapshot(str(repository), Git(ENV, str(repository), lambda _: True)).kind == "git"
     assert not (repository / "trapped").exists()
 
 
@@ -158,7 +158,7 @@ def test_a_folder_with_too_many_files_is_looked_at_in_part_and_says_so(
 
 
 def test_a_place_that_cannot_be_looked_at_says_so_and_counts_as_changed(project: Path) -> None:
-    gone = look(str(project / "gone"), Git(ENV))
+    gone = take_snapshot(str(project / "gone"), Git(ENV))
     assert gone.kind == "unreadable"
     assert "gone" in gone.detail
     assert changed(gone, gone)
@@ -166,7 +166,7 @@ def test_a_place_that_cannot_be_looked_at_says_so_and_counts_as_changed(project:
 
 
 def test_without_git_the_files_are_looked_at(repository: Path) -> None:
-    assert look(str(repository), Git({"PATH": "/nonexistent"})).kind == "files"
+    assert take_snapshot(str(repository), Git({"PATH": "/nonexistent"})).kind == "files"
 
 
 def test_a_folder_that_became_a_repository_has_changed(project: Path) -> None:

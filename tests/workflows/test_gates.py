@@ -72,7 +72,7 @@ def test_a_gate_that_is_called_off_says_nothing_and_leaves_nothing(project: Path
         gates = Gates()
         waiting = asyncio.create_task(gates.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
-        await asyncio.wait_for(gates.call_off(COOKIE), 5)
+        await asyncio.wait_for(gates.cancel(COOKIE), 5)
         assert await waiting is None
         assert process_tree.carrying(COOKIE) == {}
         await gates.close()
@@ -87,7 +87,7 @@ def test_one_gate_can_be_called_off_while_another_goes_on(project: Path) -> None
         one = asyncio.create_task(gates.run("rone", "touch begun; sleep 300", str(project), ENV, 600))
         other = asyncio.create_task(gates.run("rother", "cat door; exit 4", str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
-        await gates.call_off("rone")
+        await gates.cancel("rone")
         assert await one is None
         (project / "door").write_text("")
         verdict = await other
@@ -105,7 +105,7 @@ def test_calling_off_ends_what_a_server_before_began(project: Path) -> None:
         before, after = Gates(), Gates()
         old = asyncio.create_task(before.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
-        await after.call_off(COOKIE)
+        await after.cancel(COOKIE)
         verdict = await asyncio.wait_for(old, 5)
         assert verdict is not None
         assert not verdict.passed

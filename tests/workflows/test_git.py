@@ -12,9 +12,9 @@ from workflows.repositories import commit_all, git, make_repository
 
 import hocket
 from hocket.errors import NotTrusted
-from hocket.workflows.directory_state import look
+from hocket.workflows.directory_state import take_snapshot
 from hocket.workflows.git import MAX_CONFIG, Git
-from hocket.workflows.worktrees import ensure, find_repository, named, remove
+from hocket.workflows.worktrees import ensure, find_repository, remove, worktree_for
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 FILE = ("-c", "protocol.file.allow=always")
@@ -71,11 +71,13 @@ def test_an_ordinary_repository_needs_no_trust(make: Callable[[Path], Path], ori
     git(origin, "config", "--unset", "uploadpack.allowFilter") if (folder := make(origin)) == origin else None
     ask = Git(ENV, str(folder))
     place = find_repository(str(folder), ask)
-    assert (place.repository, look(str(folder), ask).kind) == (str(folder), "git")
-    tree = named(str(origin.parent / "h"), str(folder), git(folder, "rev-parse", "HEAD"), (7, "rabcdef"), 1, "builder")
+    assert (place.repository, take_snapshot(str(folder), ask).kind) == (str(folder), "git")
+    tree = worktree_for(
+        str(origin.parent / "h"), str(folder), git(folder, "rev-parse", "HEAD"), (7, "rabcdef"), 1, "builder"
+    )
     ensure(tree, ask, fresh=True)
     assert (Path(tree.path) / "sub/code").read_text() == "x\n"
-    assert look(tree.path, ask).kind == "git"
+    assert take_snapshot(tree.path, ask).kind == "git"
     assert remove(tree, ask)
 
 
@@ -84,9 +86,9 @@ def test_changes_in_a_submodule_are_seen_without_running_git_in_it(origin: Path,
     git(origin, *FILE, "submodule", "--quiet", "add", f"file://{tmp_path}/library", "lib")
     commit_all(origin)
     clone = _cloned(origin, "--recurse-submodules")
-    before = look(str(clone), Git(ENV))
+    before = take_snapshot(str(clone), Git(ENV))
     (clone / "lib/readme").write_text("other\n")
-    assert (before.kind, look(str(clone), Git(ENV)).state != before.state) == ("files", True)
+    assert (before.kind, take_snapshot(str(clone), Git(ENV)).state != before.state) == ("files", True)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> N
     (origin / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (origin / "git").chmod(0o755)
     for path in (f".:{ENV['PATH']}", f":{ENV['PATH']}", ".", ""):
-        look(str(origin), Git({**ENV, "PATH": path}))
+        take_snapshot(str(origin), Git({**ENV, "PATH": path}))
     assert not (tmp_path / "ran").exists()
 
 

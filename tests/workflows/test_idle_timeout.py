@@ -133,7 +133,7 @@ def test_what_an_ended_helper_said_last_counts_and_so_does_who_it_left_at_work(t
             assert heard.ends == {}, "the end of one below is news"
             last = await heard.tell("rbelow", "text", text="x")
             assert await heard.ended("rtop") >= last + 0.39
-            assert set(heard.silence._heard) == {"rtop", "rbelow"}, "of those that are gone nothing is remembered"
+            assert set(heard.silence._last_event) == {"rtop", "rbelow"}, "of those that are gone nothing is remembered"
 
     asyncio.run(scene())
 
@@ -145,7 +145,7 @@ def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_a
                 await heard.born(run, number, idle_timeout=0.2)
                 await heard.tell(run, "run.started")
             await heard.journal.write([ended("r1")])
-            assert set(heard.silence._watches) == {"r2"}
+            assert set(heard.silence._timers) == {"r2"}
         async with listening_at(tmp_path / "db") as heard:
             opened = time.monotonic()
             assert await heard.ended("r2") >= opened + 0.15
@@ -162,7 +162,7 @@ def test_what_is_told_of_tasks_is_not_remembered(tmp_path: Path) -> None:
             wish = Task("t1", 1, "a wish", 1.0, 1.0)
             told = await heard.journal.write([], orders=[Create(wish)])
             assert [event.run for event in told.events] == ["t1"]
-            assert set(heard.silence._heard) == {"r1"}
+            assert set(heard.silence._last_event) == {"r1"}
 
     asyncio.run(scene())
 

@@ -263,7 +263,7 @@ def test_a_chain_that_goes_on_does_so_in_the_same_worktree(home: Path, project: 
         # It may be gone on with, so nothing is taken away, whether or not there is something in it.
         assert [step["worktree"] is None for step in failed.steps] == [False, False, False, True]
         mend()
-        run = await yard.wait(await yard.engine.resume(failed, ResumeRequest()))
+        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert run.steps[0]["worktree"] == failed.steps[2]["worktree"]
         assert yard.words(run, 0)["files"] == ["begun", "plan", "readme", "sub"]
@@ -279,12 +279,12 @@ def test_from_a_chosen_step_on_the_later_ones_see_what_it_does_now(home: Path, p
     async def scene(yard: Yard) -> None:
         first = await yard.done("planner -> builder -> reader")
         programs("planner", GIT + "save('plan', 'better'); save('more'); commit()\n")
-        run = await yard.wait(await yard.engine.resume(first, ResumeRequest(start_at=1)))
+        run = await yard.wait(await yard.engine.tasks.resume(first, ResumeRequest(start_at=1)))
         assert run.steps[0]["worktree"] == first.steps[0]["worktree"]
         assert run.steps[0]["commits"] == 2
         assert run.steps[1]["worktree"] != first.steps[1]["worktree"]
         assert yard.words(run, 1)["files"] == ["more", "plan", "readme", "sub"]
-        last = await yard.wait(await yard.engine.resume(run, ResumeRequest(start_at="reader")))
+        last = await yard.wait(await yard.engine.tasks.resume(run, ResumeRequest(start_at="reader")))
         assert yard.words(last)["files"] == ["built", "more", "plan", "readme", "sub"]
 
     play(home, project, scene)
@@ -300,7 +300,7 @@ def test_what_complete_members_of_a_group_did_flows_on_though_they_do_not_run_ag
         git(project, "worktree", "remove", "--force", begun)
         git(project, "branch", "-D", failed.steps[2]["branch"])
         mend()
-        run = await yard.wait(await yard.engine.resume(failed, ResumeRequest()))
+        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert [step["agent"] for step in run.steps] == ["failing", "reader", "failing"]
         # It begins where the others of its group began, and what comes after it has what they committed.
@@ -320,13 +320,13 @@ def test_what_complete_members_did_is_not_forgotten_by_a_third_attempt(
     async def scene(yard: Yard) -> None:
         first = await yard.done("(builder, failing) -> late")
         mend()
-        second = await yard.wait(await yard.engine.resume(first, ResumeRequest()))
+        second = await yard.wait(await yard.engine.tasks.resume(first, ResumeRequest()))
         assert [step["status"] for step in second.steps] == ["done", "failed"]
         mend("late")
-        third = await yard.wait(await yard.engine.resume(second, ResumeRequest(start_at="late")))
+        third = await yard.wait(await yard.engine.tasks.resume(second, ResumeRequest(start_at="late")))
         assert third.status is Status.DONE
         assert yard.words(third)["files"] == ["built", "readme", "sub"]
-        again = await yard.wait(await yard.engine.resume(second, ResumeRequest(start_at="failing")))
+        again = await yard.wait(await yard.engine.tasks.resume(second, ResumeRequest(start_at="failing")))
         assert again.status is Status.DONE
         assert yard.words(again, 1)["files"] == ["built", "readme", "sub"]
 
@@ -339,7 +339,7 @@ def test_a_worktree_that_the_user_has_merged_and_removed_is_made_anew(home: Path
         git(project, "worktree", "remove", "--force", failed.steps[0]["worktree"])
         git(project, "branch", "-D", failed.steps[0]["branch"])
         mend()
-        run = await yard.wait(await yard.engine.resume(failed, ResumeRequest()))
+        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert run.steps[0]["worktree"] not in (None, failed.steps[0]["worktree"])
 
@@ -356,7 +356,7 @@ def test_a_stopped_chain_keeps_what_it_has_and_goes_on_there(home: Path, project
         stopped = yard.engine.find(run.id)
         (step,) = stopped.steps
         assert (stopped.status, step["uncommitted"]) == (Status.STOPPED, 1)
-        again = await yard.engine.resume(stopped, ResumeRequest())
+        again = await yard.engine.tasks.resume(stopped, ResumeRequest())
         await until(lambda: [one for one in yard.engine.live() if one.pid], "the next pass")
         (leaf,) = [one for one in yard.engine.live() if one.kind is Kind.LEAF]
         assert leaf.cwd == step["worktree"]

@@ -20,7 +20,7 @@ from hocket.errors import BadDirectory, Conflict, UsageError
 from hocket.keeper import files
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.workflows.request import ResumeRequest
-from hocket.workflows.resume import rest
+from hocket.workflows.resume import remaining_chain
 
 # --- Which steps are left -----------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ def ended(*statuses: str, status: Status = Status.FAILED) -> Run:
 
 
 def left(chain: BoundChain, run: Run, wanted: int | str | None = None) -> tuple[list[str], str | None, int]:
-    found = rest(chain, run, wanted, RESULTS.get)
+    found = remaining_chain(chain, run, wanted, RESULTS.get)
     assert found.resumed_from == run.id
     return [step.agent for step in found.steps], found.previous, found.first
 
@@ -63,11 +63,11 @@ def test_a_chain_goes_on_at_its_first_step_that_is_not_complete() -> None:
 def test_of_a_group_only_the_members_begin_again_that_are_not_complete() -> None:
     chain = bound("a", ("b", "c", "d"), "e")
     assert left(chain, ended("done", "done", "failed", "skipped", "skipped")) == (["c", "d", "e"], "zero", 2)
-    found = rest(chain, ended("done", "done", "failed", "done", "skipped"), None, RESULTS.get)
+    found = remaining_chain(chain, ended("done", "done", "failed", "done", "skipped"), None, RESULTS.get)
     assert (found.kept, [step.agent for step in found.steps]) == ((("b", "one"), ("d", "three")), ["c", "e"])
-    again = rest(found, ended("done", "failed"), None, RESULTS.get)
+    again = remaining_chain(found, ended("done", "failed"), None, RESULTS.get)
     assert (again.previous, again.kept) == ("## b\n\none\n\n## d\n\nthree\n\n## c\n\nzero", ())
-    assert rest(found, ended("failed", "skipped"), None, RESULTS.get).kept == found.kept
+    assert remaining_chain(found, ended("failed", "skipped"), None, RESULTS.get).kept == found.kept
 
 
 def test_a_group_that_is_chosen_begins_as_a_whole_and_one_that_is_done_hands_on_what_its_members_came_to() -> None:
@@ -98,7 +98,7 @@ def test_what_is_gone_on_with_twice_still_knows_what_went_before() -> None:
 
 def test_all_else_stays_as_it_was() -> None:
     chain = bound("a", "b", until="make", timeout=9, gate_timeout=3, on_lost="retry", task="a house")
-    found = rest(chain, ended("done", "failed"), None, RESULTS.get)
+    found = remaining_chain(chain, ended("done", "failed"), None, RESULTS.get)
     assert replace(found, previous=None, resumed_from=None, first=0, steps=chain.steps) == chain
     assert found.steps == chain.steps[1:]
 
@@ -109,7 +109,7 @@ def test_all_else_stays_as_it_was() -> None:
 )
 def test_a_chain_that_goes_by_its_text_goes_by_what_is_left_of_it(name: str, left_of_it: str) -> None:
     chain = replace(bound("a", ("b", "c"), "d"), name=name)
-    assert rest(chain, ended("done", "failed", "done", "skipped"), None, RESULTS.get).name == left_of_it
+    assert remaining_chain(chain, ended("done", "failed", "done", "skipped"), None, RESULTS.get).name == left_of_it
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def spec_of(runner: EngineRunner, run: Run) -> BoundChain:
 
 
 async def again(runner: EngineRunner, run: Run, start_at: int | str | None = None) -> Run:
-    return await runner.wait(await runner.engine.resume(run, ResumeRequest(start_at=start_at)))
+    return await runner.wait(await runner.engine.tasks.resume(run, ResumeRequest(start_at=start_at)))
 
 
 def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
@@ -221,12 +221,12 @@ def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path,
             old = await runner.chain("planner -> hanging:3 -> closer", prompt="x")
             await until(lambda: len(ledger(project)) == 2, "the second step")
             with pytest.raises(Conflict, match="has not ended"):
-                await runner.engine.resume(old, ResumeRequest())
+                await runner.engine.tasks.resume(old, ResumeRequest())
             await runner.engine.stop(old)
             (project / "mended").touch()
             old = runner.engine.find(old.id)
             assert old.status is Status.STOPPED
-            one, same = [await runner.engine.resume(old, ResumeRequest(), "key") for _ in range(2)]
+            one, same = [await runner.engine.tasks.resume(old, ResumeRequest(), "key") for _ in range(2)]
             assert one.id == same.id != old.id
             new = await runner.wait(one)
             # Nobody says the marker, so the loop has all its iterations anew and then fails.
@@ -265,25 +265,25 @@ def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) 
             await until(lambda: len(ledger(project)) == 2, "the second step")
             await runner.engine.stop(old)
             old = runner.engine.find(old.id)
-            asked = [runner.engine.resume(old, ResumeRequest()) for _ in range(3)]
+            asked = [runner.engine.tasks.resume(old, ResumeRequest()) for _ in range(3)]
             new, *refused = await asyncio.gather(*asked, return_exceptions=True)
             assert isinstance(new, Run)
             for error in refused:
                 assert isinstance(error, Conflict)
                 assert error.message == f"run {old.number} is already being resumed by run {new.number}"
             with pytest.raises(Conflict, match="already"):
-                await runner.engine.resume(old, ResumeRequest(start_at=1))
+                await runner.engine.tasks.resume(old, ResumeRequest(start_at=1))
             await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")
             await runner.engine.stop(new)
             new = runner.engine.find(new.id)
             with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
-                await runner.engine.resume(old, ResumeRequest())
+                await runner.engine.tasks.resume(old, ResumeRequest())
             assert f"hocket resume {new.number} " in (caught.value.hint or "")
             (project / "mended").touch()
             last = await again(runner, new)
             assert last.status is Status.DONE
             with pytest.raises(Conflict, match="and is done"):
-                await runner.engine.resume(new, ResumeRequest())
+                await runner.engine.tasks.resume(new, ResumeRequest())
             assert (await again(runner, new, "closer")).status is Status.DONE
 
     asyncio.run(scene())
@@ -326,7 +326,7 @@ def test_a_place_that_is_gone_refuses_it_before_anything_starts(home: Path, proj
             old = await runner.wait(await runner.chain("broken", prompt="x"))
             os.rename(project, project.with_name("elsewhere"))
             with pytest.raises(BadDirectory):
-                await runner.engine.resume(old, ResumeRequest())
+                await runner.engine.tasks.resume(old, ResumeRequest())
             assert [run.number for run in runner.engine.read.children(old.id)] == [2]
 
     asyncio.run(scene())
@@ -362,7 +362,9 @@ class Talkers:
         return await self._kitchen.wait(run)
 
     async def resumed(self, run: Run, prompt: str | None, **wish: Any) -> Run:
-        return await self._kitchen.wait(await self._kitchen.engine.resume(run, ResumeRequest(prompt=prompt, **wish)))
+        return await self._kitchen.wait(
+            await self._kitchen.engine.tasks.resume(run, ResumeRequest(prompt=prompt, **wish))
+        )
 
     def leaves(self, run: Run) -> list[str]:
         return [one.id for one in self._kitchen.engine.read.below(run.id) if one.session_id]
@@ -405,12 +407,12 @@ def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
             number = runner.engine.find(leaf).number
             for wish in ({"session": True}, {"start_at": 1}):
                 with pytest.raises(Conflict, match="own prompts") as caught:
-                    await runner.engine.resume(failed, ResumeRequest(prompt="more", **wish))
+                    await runner.engine.tasks.resume(failed, ResumeRequest(prompt="more", **wish))
                 assert f"name its run: {number}" in (caught.value.hint or "")
             assert (await talkers.resumed(runner.engine.find(leaf), "more")).result == "more"
             new = await talkers.resumed(failed, None)
             assert [step["agent"] for step in new.steps] == ["broken"]
             with pytest.raises(UsageError, match="is not a chain"):
-                await runner.engine.resume(runner.engine.find(leaf), ResumeRequest(start_at=1))
+                await runner.engine.tasks.resume(runner.engine.find(leaf), ResumeRequest(start_at=1))
 
     asyncio.run(scene())

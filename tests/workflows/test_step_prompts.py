@@ -1,4 +1,4 @@
-"""What goes from one step to the next: results, prompts that are filled in, a gate's complaint."""
+"""What goes from one step to the next: results, prompts that are filled in, the feedback of gates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hocket.chain.variables import BLANKS, PREVIOUS
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, SESSION, BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.workflows.step_prompts import (
-    COMPLAINT_LIMIT,
-    begun,
-    complaint_of,
+    FEEDBACK_LIMIT,
+    gate_feedback,
+    iteration_spec,
     last_lines,
     previous_result,
-    resumed,
-    stage,
+    resume_interrupted,
+    stage_of,
     stage_result,
 )
 
@@ -38,7 +38,7 @@ def gate(**more: Any) -> dict[str, Any]:
 
 def test_a_stage_is_a_step_or_all_members_of_its_group() -> None:
     mixed = chain(None, 1, 1, 2, 2, None)
-    assert [list(stage(mixed, step)) for step in range(6)] == [[0], [1, 2], [1, 2], [3, 4], [3, 4], [5]]
+    assert [list(stage_of(mixed, step)) for step in range(6)] == [[0], [1, 2], [1, 2], [3, 4], [3, 4], [5]]
 
 
 def test_a_groups_result_has_each_members_under_its_name() -> None:
@@ -64,71 +64,70 @@ def test_the_result_before_is_that_of_the_stage_before() -> None:
 
 def test_blanks_are_filled_once_and_other_braces_stay() -> None:
     form = spec(prompt="{{task}} | {{ previous.result }} | {{other}}")
-    filled = begun(form, "the {{previous.result}}", "found {{task}}")
+    filled = iteration_spec(form, "the {{previous.result}}", "found {{task}}")
     assert filled.prompt == "the {{previous.result}} | found {{task}} | {{other}}"
     assert filled.argv == ("/bin/a", "-x", filled.prompt)
 
 
 def test_blanks_that_are_not_ours_stay_as_they_are() -> None:
     text = "Explain {{task}} and {{previous.result}}"
-    assert begun(replace(spec(prompt=text), blanks=()), "T", "P").prompt == text
-    assert begun(replace(spec(prompt=text), blanks=(PREVIOUS,)), "T", "P").prompt == "Explain {{task}} and P"
+    assert iteration_spec(replace(spec(prompt=text), blanks=()), "T", "P").prompt == text
+    assert iteration_spec(replace(spec(prompt=text), blanks=(PREVIOUS,)), "T", "P").prompt == "Explain {{task}} and P"
 
 
 def test_a_nul_in_a_result_or_in_a_gates_words_does_not_keep_the_next_step_from_starting() -> None:
-    filled = begun(spec(prompt="now: {{previous.result}}"), None, "a\0b")
+    filled = iteration_spec(spec(prompt="now: {{previous.result}}"), None, "a\0b")
     assert filled.argv == ("/bin/a", "-x", "now: a\ufffdb")
-    assert begun(spec(), None, "", "it \0 failed").prompt == "do it\n\nit \ufffd failed"
+    assert iteration_spec(spec(), None, "", "it \0 failed").prompt == "do it\n\nit \ufffd failed"
 
 
 def test_a_prompt_without_blanks_is_the_very_same_spec() -> None:
     plain = spec()
-    assert begun(plain, "task", "before") is plain
+    assert iteration_spec(plain, "task", "before") is plain
 
 
 def test_who_has_no_prompt_is_told_nothing() -> None:
     silent = spec(prompt=None)
-    assert begun(silent, "task", "before", "it failed") is silent
+    assert iteration_spec(silent, "task", "before", "it failed") is silent
 
 
 def test_a_prompt_that_becomes_empty_is_no_argument() -> None:
-    assert begun(spec(prompt="{{previous.result}}"), None, "").argv == ("/bin/a", "-x")
+    assert iteration_spec(spec(prompt="{{previous.result}}"), None, "").argv == ("/bin/a", "-x")
 
 
 def test_a_prompt_that_becomes_too_large_is_an_error_that_says_so() -> None:
     with pytest.raises(PromptError, match=r"the prompt for a has \d+ bytes; the limit is 64 KiB"):
-        begun(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
+        iteration_spec(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
 
 
 def test_by_standard_input_a_large_result_fits() -> None:
     by_file = replace(spec(prompt="now: {{previous.result}}"), stdin="file", argv=("/bin/a",))
-    filled = begun(by_file, None, "x" * 65536)
+    filled = iteration_spec(by_file, None, "x" * 65536)
     assert (filled.prompt, filled.argv) == ("now: " + "x" * 65536, ("/bin/a",))
 
 
-def test_a_complaint_follows_the_prompt_and_is_left_out_where_there_is_no_room() -> None:
-    assert begun(spec(), None, "", "it failed").prompt == "do it\n\nit failed"
+def test_gate_feedback_follows_prompt_if_it_fits() -> None:
+    assert iteration_spec(spec(), None, "", "it failed").prompt == "do it\n\nit failed"
     full = spec(prompt="x" * 65530)
-    assert begun(full, None, "", "it failed").prompt == full.prompt
+    assert iteration_spec(full, None, "", "it failed").prompt == full.prompt
 
 
-def test_a_complaint_names_the_command_its_code_and_the_end_of_its_output() -> None:
-    complaint = complaint_of(gate(output="".join(f"line {n}\n" for n in range(2000))))
-    assert complaint is not None
-    assert complaint.run == "r1"
-    head, _, output = complaint.text.partition("The end of what it said:\n\n")
+def test_gate_feedback_names_command_code_and_output() -> None:
+    feedback = gate_feedback(gate(output="".join(f"line {n}\n" for n in range(2000))))
+    assert feedback is not None
+    head, _, output = feedback.partition("The end of its output:\n\n")
     assert "make test" in head
     assert "exit code 2" in head
     assert output.endswith("line 1999")
     assert output.startswith("line ")
-    assert len(output) <= COMPLAINT_LIMIT
+    assert len(output) <= FEEDBACK_LIMIT
 
 
-def test_a_gate_that_took_too_long_is_told_so_and_one_that_passed_is_no_complaint() -> None:
-    late = complaint_of(gate(timed_out=True, output=""))
+def test_gate_feedback_for_timeout_and_success() -> None:
+    late = gate_feedback(gate(timed_out=True, output=""))
     assert late is not None
-    assert "too long" in late.text
-    assert complaint_of(gate(passed=True)) is None
+    assert "too long" in late
+    assert gate_feedback(gate(passed=True)) is None
 
 
 def test_the_last_lines_are_whole_unless_there_is_only_one() -> None:
@@ -153,7 +152,7 @@ def run(**more: Any) -> Run:
 )
 def test_who_goes_on_with_a_session_is_told_why_it_was_interrupted(facts: dict[str, Any], word: str) -> None:
     before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it", loop=True)
-    again = resumed(before, run(**facts))
+    again = resume_interrupted(before, run(**facts))
     assert again is not None
     assert word in (again.prompt or "")
     assert (again.resumed_from, again.loop) == ("r1", True)
@@ -162,6 +161,6 @@ def test_who_goes_on_with_a_session_is_told_why_it_was_interrupted(facts: dict[s
 
 def test_no_session_or_a_program_without_sessions_cannot_be_gone_on_with() -> None:
     before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it")
-    assert resumed(before, run(session_id=None)) is None
-    assert resumed(spec(), run()) is None
-    assert resumed(replace(before, argv=("/bin/claude", "-p")), run()) is None
+    assert resume_interrupted(before, run(session_id=None)) is None
+    assert resume_interrupted(spec(), run()) is None
+    assert resume_interrupted(replace(before, argv=("/bin/claude", "-p")), run()) is None

@@ -17,17 +17,17 @@ from hocket.model import Worktree
 from hocket.workflows import worktrees as rules
 from hocket.workflows.git import QUICK, Git
 from hocket.workflows.worktrees import (
-    Beginning,
-    Standing,
-    beginning,
+    WorktreeBase,
+    WorktreeStatus,
+    contents_of,
     ensure,
     exists,
+    find_base,
     find_repository,
     head_of,
-    holding,
-    look,
-    named,
     remove,
+    status_of,
+    worktree_for,
 )
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -42,7 +42,7 @@ def repository(world: Path) -> Path:
 
 def worktree(repository: Path, step: int = 1, base: str = "HEAD", agent: str = "builder") -> Worktree:
     commit = git(repository, "rev-parse", base)
-    return named(str(repository.parent / "h"), str(repository), commit, (7, "rabcdefghijklmno"), step, agent)
+    return worktree_for(str(repository.parent / "h"), str(repository), commit, (7, "rabcdefghijklmno"), step, agent)
 
 
 def made(repository: Path, step: int = 1, base: str = "HEAD") -> Worktree:
@@ -116,7 +116,7 @@ def test_where_no_worktree_can_be_made_it_is_said_why(make: Callable[[Path], Pat
 
 
 def test_without_git_that_is_what_is_said(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(ProgramNotFound, match="git is not there"):
+    with pytest.raises(ProgramNotFound, match="git is not installed"):
         find_repository(str(repository), Git({"PATH": str(tmp_path)}))
 
 
@@ -153,7 +153,7 @@ def test_nothing_of_the_repository_s_own_is_run(repository: Path, tmp_path: Path
     trap(repository, tmp_path)
     trusted, tree = Git(ENV, str(repository), lambda _: True), worktree(repository)
     ensure(tree, trusted, fresh=True)
-    look(tree, trusted)
+    status_of(tree, trusted)
     assert remove(tree, trusted)
     assert list(tmp_path.iterdir()) == []
     git(repository, "checkout", "--quiet", "-b", "probe")
@@ -213,7 +213,7 @@ def test_one_that_somebody_removed_comes_back_with_what_was_committed(repository
 def test_a_folder_that_is_no_worktree_any_more_is_refused_and_kept(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / ".git").unlink()
-    with pytest.raises(UsageError, match="no worktree any more"):
+    with pytest.raises(UsageError, match="no longer a worktree"):
         ensure(tree, ASK, fresh=False)
     assert (Path(tree.path) / "readme").exists()
 
@@ -262,11 +262,11 @@ def test_many_at_once_in_one_repository_all_succeed(repository: Path) -> None:
 
 def test_a_worktree_with_nothing_of_its_own_is_taken_away_with_its_branch(repository: Path) -> None:
     tree = made(repository)
-    assert look(tree, ASK) == Standing(tree.base, 0, 0, is_spent=True, has_folder=True, branch=tree.branch)
+    assert status_of(tree, ASK) == WorktreeStatus(tree.base, 0, 0, is_spent=True, has_folder=True, branch=tree.branch)
     assert remove(tree, ASK)
     assert (branches(repository), worktrees(repository), Path(tree.path).exists()) == ([], [], False)
     assert not exists(tree, ASK)
-    assert look(tree, ASK).is_gone
+    assert status_of(tree, ASK).is_gone
 
 
 def _modified(tree: Path) -> None:
@@ -327,7 +327,7 @@ def test_one_with_anything_of_its_own_is_kept(
     commit_all(repository)
     tree = made(repository)
     work(Path(tree.path))
-    standing = look(tree, ASK)
+    standing = status_of(tree, ASK)
     assert (standing.commits, standing.uncommitted, standing.is_spent) == (commits, uncommitted, False)
 
 
@@ -368,7 +368,7 @@ def test_commits_are_told_where_they_are_and_so_is_all_else_that_could_be_lost(
     tree = made(repository)
     work(Path(tree.path))
     made(repository, 2, git(tree.path, "rev-parse", "HEAD"))  # a later step's branch has them too, for a while
-    standing = look(tree, ASK)
+    standing = status_of(tree, ASK)
     assert (standing.branch, standing.besides) == (branch, besides)
     assert standing.head == git(tree.path, "rev-parse", "HEAD")
 
@@ -379,14 +379,14 @@ def test_what_tools_make_by_themselves_keeps_nothing(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / "sub/__pycache__").mkdir()
     (Path(tree.path) / "sub/__pycache__/code.pyc").touch()
-    assert look(tree, ASK).is_spent
+    assert status_of(tree, ASK).is_spent
     assert remove(tree, ASK)
 
 
 def test_git_has_the_last_word_before_anything_is_taken_away(repository: Path) -> None:
     """Something came to be in it after it was looked at."""
     tree = made(repository)
-    assert look(tree, ASK).is_spent
+    assert status_of(tree, ASK).is_spent
     (Path(tree.path) / "late").write_text("precious")
     assert not remove(tree, ASK)
     assert ((Path(tree.path) / "late").read_text(), branches(repository)) == ("precious", [tree.branch])
@@ -395,21 +395,21 @@ def test_git_has_the_last_word_before_anything_is_taken_away(repository: Path) -
 def test_taking_away_what_is_half_gone_takes_the_rest_and_never_a_commit(repository: Path) -> None:
     tree = made(repository)
     _folder_lost(tree)
-    assert look(tree, ASK).is_spent
+    assert status_of(tree, ASK).is_spent
     assert remove(tree, ASK)
     assert (branches(repository), worktrees(repository)) == ([], [])
     tree = made(repository, 2)
     _committed(Path(tree.path))
     _folder_lost(tree)
-    assert (look(tree, ASK).is_spent, remove(tree, ASK)) == (False, False)
+    assert (status_of(tree, ASK).is_spent, remove(tree, ASK)) == (False, False)
     assert branches(repository) == [tree.branch]
 
 
-# --- Beginning ----------------------------------------------------------------------------------------------
+# --- WorktreeBase ----------------------------------------------------------------------------------------------
 
 
 def test_without_anybody_before_it_begins_with_the_repository_s_own_commit(repository: Path) -> None:
-    assert beginning(str(repository), [], ASK) == Beginning(git(repository, "rev-parse", "HEAD"))
+    assert find_base(str(repository), [], ASK) == WorktreeBase(git(repository, "rev-parse", "HEAD"))
 
 
 def test_it_begins_with_what_the_latest_before_has_committed_in_the_same_repository(
@@ -420,32 +420,32 @@ def test_it_begins_with_what_the_latest_before_has_committed_in_the_same_reposit
     for tree in (first, second, foreign):
         _committed(Path(tree.path))
     before = [(first,), (second,), (foreign,), ()]
-    assert beginning(str(repository), before, ASK) == Beginning(git(second.path, "rev-parse", "HEAD"))
+    assert find_base(str(repository), before, ASK) == WorktreeBase(git(second.path, "rev-parse", "HEAD"))
     git(second.path, "checkout", "--quiet", "-b", "renamed")
     (Path(second.path) / "newer").touch()
-    assert beginning(str(repository), before, ASK).commit == git(second.path, "rev-parse", "HEAD")
-    (remark,) = beginning(str(repository), before, ASK).remarks
+    assert find_base(str(repository), before, ASK).commit == git(second.path, "rev-parse", "HEAD")
+    (remark,) = find_base(str(repository), before, ASK).remarks
     assert remark == f"begins without what is not committed in {second.path}: newer"
     for name in ("a", "b", "c"):
         (Path(second.path) / name).touch()
-    assert beginning(str(repository), before, ASK).remarks[0].endswith(": a, b, c and 1 more")
+    assert find_base(str(repository), before, ASK).remarks[0].endswith(": a, b, c and 1 more")
 
 
 def test_one_that_is_gone_altogether_is_passed_over(repository: Path) -> None:
     first, second = made(repository, 1), made(repository, 2)
     _committed(Path(first.path))
     assert remove(second, ASK)
-    assert beginning(str(repository), [(first,), (second,)], ASK).commit == head_of(first, ASK)
+    assert find_base(str(repository), [(first,), (second,)], ASK).commit == head_of(first, ASK)
 
 
 def test_of_a_group_the_one_that_committed_counts_and_several_are_not_joined(repository: Path) -> None:
     one, two, three = (made(repository, step) for step in (1, 2, 3))
-    assert beginning(str(repository), [(one, two, three)], ASK) == Beginning(one.base)
+    assert find_base(str(repository), [(one, two, three)], ASK) == WorktreeBase(one.base)
     _committed(Path(two.path))
-    assert beginning(str(repository), [(one, two, three)], ASK) == Beginning(git(two.path, "rev-parse", "HEAD"))
+    assert find_base(str(repository), [(one, two, three)], ASK) == WorktreeBase(git(two.path, "rev-parse", "HEAD"))
     (Path(three.path) / "different").touch()
     commit_all(Path(three.path))
-    commit, remarks = beginning(str(repository), [(one, two, three)], ASK)
+    commit, remarks = find_base(str(repository), [(one, two, three)], ASK)
     assert (commit, len(remarks)) == (one.base, 1)
     assert two.branch in remarks[0]
     assert three.branch in remarks[0]
@@ -460,18 +460,18 @@ class Counted(Git):
 
     lists = 0
 
-    def __call__(self, cwd: str, *words: str, patience: float = QUICK, may_be_ended: bool = False) -> ToolResult:
-        self.lists += words[0] == "rev-list"
-        return super().__call__(cwd, *words, patience=patience, may_be_ended=may_be_ended)
+    def __call__(self, cwd: str, *args: str, patience: float = QUICK, cancellable: bool = False) -> ToolResult:
+        self.lists += args[0] == "rev-list"
+        return super().__call__(cwd, *args, patience=patience, cancellable=cancellable)
 
 
 def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:
     tree, ask = made(repository), Counted(ENV)
-    holding(tree, ask)
+    contents_of(tree, ask)
     before, ask.lists = ask.lists, 0
     for number in range(5):
         git(tree.path, "commit", "--quiet", "--allow-empty", "-m", str(number))
-    assert holding(tree, ask).why is None
+    assert contents_of(tree, ask).why is None
     assert ask.lists == before
 
 
@@ -479,11 +479,11 @@ def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:
 def test_a_commit_that_no_branch_has_is_found_wherever_it_is_in_the_history(
     repository: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "AT_ONCE", at_once)
+    monkeypatch.setattr(rules, "COMMITS_AT_ONCE", at_once)
     tree = made(repository)
     for number in range(5):
         git(tree.path, "commit", "--quiet", "--allow-empty", "-m", str(number))
-    assert holding(tree, ASK).why is None
+    assert contents_of(tree, ASK).why is None
     git(tree.path, "commit", "--quiet", "--allow-empty", "--amend", "-m", "another")
     git(tree.path, "commit", "--quiet", "--allow-empty", "-m", "more")
-    assert holding(tree, ASK).why == "it has commits that are on no branch"
+    assert contents_of(tree, ASK).why == "it has commits that are on no branch"

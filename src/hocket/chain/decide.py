@@ -237,15 +237,15 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the user whether to run this iteration again: its outcome is unknown."""
+class AskUser:
+    """AskUser the user whether to run this iteration again: its outcome is unknown."""
 
     step: int
     run: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pause:
     """Nothing to do: something is running, or it is too early."""
 
     until: float | None = None
@@ -264,7 +264,7 @@ class Finished:
     """From 0; None when every step is complete."""
 
 
-Decision = Start | RunGate | Measure | Ask | Wait | Finished
+Decision = Start | RunGate | Measure | AskUser | Pause | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,24 +298,24 @@ def decide(chain: BoundChain, history: History, now: float = 0.0) -> Decision:
 def pausing(chain: BoundChain, history: History, now: float) -> list[int]:
     """The steps that only wait for a time to come."""
     judged = ((index, _judge(index, step, history[index], chain, now)) for index, step in enumerate(chain.steps))
-    return [index for index, verdict in judged if isinstance(verdict, Wait) and verdict.until is not None]
+    return [index for index, verdict in judged if isinstance(verdict, Pause) and verdict.until is not None]
 
 
 def _next(verdicts: Sequence[Decision | _Complete]) -> Decision | None:
     """What to do about a stage: what can be done, else wait, else end; None when it is complete."""
     for verdict in verdicts:
-        if isinstance(verdict, Start | RunGate | Measure | Ask):
+        if isinstance(verdict, Start | RunGate | Measure | AskUser):
             return verdict
-    waits = [verdict for verdict in verdicts if isinstance(verdict, Wait)]
+    waits = [verdict for verdict in verdicts if isinstance(verdict, Pause)]
     if waits:
         times = [wait.until for wait in waits if wait.until is not None]
-        return Wait(min(times, default=None), limited=all(wait.limited for wait in waits))
+        return Pause(min(times, default=None), limited=all(wait.limited for wait in waits))
     return next((verdict for verdict in verdicts if isinstance(verdict, Finished)), None)
 
 
 def _judge(index: int, step: Step, past: StepHistory, chain: BoundChain, now: float) -> Decision | _Complete:
     if past.live or past.busy:
-        return Wait()
+        return Pause()
     last = past.last
     if last is None:
         return Start(index, 1)
@@ -338,10 +338,10 @@ def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain
     """After an end that was not the agent's fault: once more, at the right time, and at no cost."""
     if last.is_lost and chain.on_lost != "retry" and not last.again:
         may_ask = chain.on_question == "ask" and last.again is None
-        return Ask(index, last.run) if may_ask else Finished(Status.FAILED, Reason.LOST, index)
+        return AskUser(index, last.run) if may_ask else Finished(Status.FAILED, Reason.LOST, index)
     until = 0.0 if last.is_lost else _not_before(past.again, last, now)
     if now < until:
-        return Wait(until, limited=last.is_limited)
+        return Pause(until, limited=last.is_limited)
     return Start(index, past.spent + 1, last.run)
 
 

@@ -231,8 +231,7 @@ class Ingest:
         notices = [] if why is None else [_event(leaf, "notice", {"kind": "budget", "text": why})]
         final = apply(_after(run, notices), ended)
         notices += self._policy.budget_notices(final)
-        others = self._policy.ending_with(final)
-        await self._journal.insist([*events, *notices, ended, *others], offsets={leaf.id: offsets})
+        await self._journal.insist([*events, *notices, ended], offsets={leaf.id: offsets})
         return True
 
     def forget(self) -> None:

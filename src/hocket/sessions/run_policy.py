@@ -21,6 +21,3 @@ class RunPolicy(Protocol):
 
     def budget_notices(self, run: Run) -> list[Event]:
         """Notices about budgets that a run has used up with its end."""
-
-    def ending_with(self, run: Run) -> list[Event]:
-        """The ends of other runs that are committed together with the end of this one."""

@@ -51,6 +51,16 @@ class Stops:
             await self.request(new, reason)
         return list(requested.values())
 
+    async def insist_below(self, top: str, reason: Reason) -> None:
+        """Like ``request_below``, retried until it is recorded."""
+        while True:
+            try:
+                await self.request_below(top, reason)
+            except HocketError:
+                await asyncio.sleep(RETRY_AFTER)
+            else:
+                return
+
     async def insist(self, runs: Iterable[Run], reason: Reason) -> None:
         """Like ``request``, retried until it is recorded or the runs have ended."""
         ids = [run.id for run in runs]

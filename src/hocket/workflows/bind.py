@@ -1,15 +1,14 @@
-"""From a request to something that can be started, with nothing left to look up.
+"""Binding a request: finds every agent, reads every prompt and checks every argument before anything starts.
 
-Every agent of a chain is found, every prompt read and every limit on arguments checked before anything
-starts; a request that cannot work is refused as a whole. Needs neither a server nor an event loop, so that
-``--dry-run`` shows exactly what a run would do.
+A request that cannot work is refused as a whole. Needs neither a server nor an event loop, so that ``--dry-run`` shows
+exactly what a run would do.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -47,15 +46,31 @@ from hocket.trust.approvals import Approvals
 from hocket.trust.check import PROGRAM, ConfiguredArguments, authorize, check_arguments, check_configuration
 from hocket.trust.delegation import AgentRequest, DelegationLimits, GrantedAgent
 from hocket.workflows.git import Git
-from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
+from hocket.workflows.isolation import agent_in_worktree, approval_of, without_trust
 from hocket.workflows.request import StartRequest
-from hocket.workflows.step_prompts import filled
+from hocket.workflows.step_prompts import fill_placeholders
 from hocket.workflows.worktrees import find_repository
 
 T = TypeVar("T", bound=GroupedStep)
 
 
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")
+_NO_CHAIN = ChainConfig("", "", ())
+
+
+class _StepPosition(NamedTuple):
+    """The position of a step from 1; members of a group share their step's number."""
+
+    step: int
+    member: int | None = None
+
+    @property
+    def group(self) -> int | None:
+        return None if self.member is None else self.step
+
+    @property
+    def words(self) -> str:
+        return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
 
 
 class _StepRequest(NamedTuple):
@@ -63,24 +78,17 @@ class _StepRequest(NamedTuple):
 
     where: str
     """In words, for an error."""
-    agent: str
-    iterations: int
-    loop: bool
-    args: tuple[str, ...] = ()
-    prompts: tuple[PromptLevel, ...] = ()
-    """Of the step and of its chain, in this order; none of a step that was typed."""
-    project: str | None = None
-    """The folder whose own file asks for it; None for the user."""
-    group: int | None = None
-    """Which stage of the chain it runs in together with others; None when it runs alone."""
-    until: str | None = None
-    timeout: float | None = None
-    bounds: Bounds = Bounds()
-    isolated: bool = False
+    step: StepConfig
+    chain: ChainConfig
+    position: _StepPosition = _StepPosition(1)
 
     @property
-    def configured(self) -> bool:
-        return bool(self.prompts)
+    def agent(self) -> str:
+        return self.step.agent
+
+    @property
+    def is_loop(self) -> bool:
+        return self.step.iterations is not None
 
 
 def bind(
@@ -92,43 +100,43 @@ def bind(
     """What the request means: a ``Spec`` for a single agent, else a chain.
 
     ``catalog`` returns what can run in the request's directory; by default it is discovered. ``ceiling`` are the
-    limits of the run that asks, if it is a run.
+    limits of the run that makes the request, if it is a run.
     """
     _check(request)
     approvals = Approvals(config)
     check_configuration(approvals)
     find = _AgentFinder(request, approvals, catalog, ceiling)
-    find.mode = _project_mode(request, None, config)
+    find.mode = _project_mode(request, _NO_CHAIN, config)
     if request.agent is not None:
-        alone = _StepRequest("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
-        spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
+        alone = _StepRequest("agent", StepConfig(request.agent, timeout=request.timeout), _NO_CHAIN)
+        spec = _spec(alone, find(alone.agent), request, find, _options(request, _NO_CHAIN, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     delegation.check_gates(request.until, named, ceiling, approvals)
-    find.mode = _project_mode(request, named, config)
-    steps_wanted = _of_config(named, request) if named else _of_text(request.dsl or "", request)
-    options = _options(request, named, config)
-    task = _task(request, named)
+    chain = named or _parsed_chain((request.dsl or "").strip())
+    find.mode = _project_mode(request, chain, config)
+    prefix = f"{chain.source}: chain {chain.name!r}: " if named else ""
+    options, task = _options(request, chain, config), _task(request, chain)
     steps = [
-        _step(wanted, request, find, options, task, named=named is not None or len(steps_wanted) > 1)
-        for wanted in steps_wanted
+        _step(_StepRequest(f"{prefix}{position.words}", step, chain, position), request, find, options, task)
+        for position, step in _positions(chain.steps)
     ]
     return BoundChain(
-        name=named.name if named else (request.dsl or "").strip(),
+        name=chain.name,
         steps=tuple(steps),
         cwd=request.directory,
         env=agent_environment(request.environment, "executable", config.env_pass) | named_programs(request.environment),
-        until=request.until or (named.until if named else None),
-        timeout=request.timeout or (named.timeout if named else None),
-        gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
-        on_lost=request.on_lost or (named.on_lost if named else None) or ON_LOST[0],
-        on_question=_on_question(request, named) or ("fail" if options.on_question == "fail" else "ask"),
-        bounds=_bounds(request, named),
+        until=request.until or chain.until,
+        timeout=request.timeout or chain.timeout,
+        gate_timeout=request.gate_timeout or chain.gate_timeout,
+        on_lost=request.on_lost or chain.on_lost or ON_LOST[0],
+        on_question=request.on_question or chain.on_question or ("fail" if options.on_question == "fail" else "ask"),
+        bounds=_bounds(request, chain),
         task=task.text,
     )
 
 
-# --- What was asked for -------------------------------------------------------------------------------------
+# --- The request --------------------------------------------------------------------------------------------
 
 
 def _check(request: StartRequest) -> None:
@@ -151,7 +159,7 @@ def _check(request: StartRequest) -> None:
 
 
 def check_directory(cwd: str) -> None:
-    """Raise unless work can be done in this directory."""
+    """Raise unless a run can work in this directory."""
     if not cwd.startswith("/") or "\0" in cwd:
         raise BadDirectory(f"the working directory must be an absolute path: {cwd!r}")
     if not os.path.exists(cwd):
@@ -163,7 +171,7 @@ def check_directory(cwd: str) -> None:
 
 
 class _AgentFinder:
-    """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
+    """Finds the agents of one request. The same name is the same agent, and everything is looked up once."""
 
     def __init__(
         self,
@@ -180,15 +188,16 @@ class _AgentFinder:
             catalog or (lambda: discover(request.directory, request.environment, config.home, config, approvals))
         )
         self._agents: dict[str, Agent] = {}
-        self._environments: dict[str, Mapping[str, str]] = {}
-        self._told = set[str]()
+        self._notices = set[str]()
         self.mode: tuple[Approval, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, GrantedAgent]] = {}
+        self.environment = cache(lambda provider: agent_environment(request.environment, provider, config.env_pass))
+        """The part of the caller's environment that agents of a provider get."""
         self.repository = cache(lambda cwd: find_repository(cwd, Git(request.environment, cwd, approvals.trusts)))
-        """The repository that a directory lies in."""
+        """The repository that a directory is in."""
         self.fingerprint = cache(approvals.cover.fingerprint) if approvals.home is not None else str
-        """Of what a folder brings along."""
+        """Of the settings in a folder."""
 
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
@@ -198,8 +207,8 @@ class _AgentFinder:
         return self._agents[name]
 
     def grant(self, wanted: AgentRequest) -> GrantedAgent:
-        """What may be started of this. Steps of a loop's kind are often the same, so each is measured once."""
-        # Two agents may have one name here, one of them without its rights; it is kept, so its number stays its own.
+        """What may be started. Many steps are often the same, so each is checked once."""
+        # Two agents may have one name here, one of them without trust; it is stored, so that its id stays unique.
         key = (wanted.name, id(wanted.agent), *wanted[2:])
         if key not in self._grants:
             granted = delegation.grant(wanted, self._ceiling, self.approvals, self._catalog)
@@ -209,16 +218,9 @@ class _AgentFinder:
     def trust_notices(self, agent: Agent) -> Iterator[str]:
         """Trust notices that neither an earlier step nor the calling run has given."""
         found = _trust_notice(agent, self._request.directory)
-        if found and found not in self._told and self._ceiling.caller is None:
-            self._told.add(found)
+        if found and found not in self._notices and self._ceiling.caller is None:
+            self._notices.add(found)
             yield found
-
-    def environment(self, provider: str) -> Mapping[str, str]:
-        """What an agent of this kind gets of the caller's environment."""
-        if provider not in self._environments:
-            found = agent_environment(self._request.environment, provider, self.config.env_pass)
-            self._environments[provider] = found
-        return self._environments[provider]
 
 
 def _named_chain(request: StartRequest, find: _AgentFinder) -> ChainConfig | None:
@@ -236,107 +238,63 @@ def _named_chain(request: StartRequest, find: _AgentFinder) -> ChainConfig | Non
     return None
 
 
-def _of_text(text: str, request: StartRequest) -> list[_StepRequest]:
-    bounds = _bounds(request, None, StepConfig(""))
-    return [
-        _StepRequest(
-            place.words,
-            step.agent,
-            step.iterations,
-            step.loop,
-            group=place.group,
-            bounds=bounds,
-            isolated=_is_isolated(request),
-        )
-        for place, step in _staged(parse(text))
-    ]
+def _parsed_chain(text: str) -> ChainConfig:
+    steps = (StepConfig(one.agent, one.iterations if one.loop else None, group=one.group) for one in parse(text))
+    return ChainConfig(text, "", tuple(steps))
 
 
-def _of_config(chain: ChainConfig, request: StartRequest) -> list[_StepRequest]:
-    whole = PromptLevel(chain.prompt, chain.prompt_file, chain.project)
-    return [
-        _StepRequest(
-            f"{chain.source}: chain {chain.name!r}: {place.words}",
-            step.agent,
-            step.iterations or 1,
-            step.iterations is not None,
-            step.args,
-            (PromptLevel(step.prompt, step.prompt_file, chain.project), whole),
-            chain.project,
-            place.group,
-            # A gate in the request replaces the gates of all steps.
-            None if request.until else step.until,
-            step.timeout,
-            _bounds(request, chain, step),
-            _is_isolated(request, step, chain),
-        )
-        for place, step in _staged(chain.steps)
-    ]
-
-
-class _StepPosition(NamedTuple):
-    """Where a step stands, counted as people do: members of a group share their step's number."""
-
-    step: int
-    member: int | None
-
-    @property
-    def group(self) -> int | None:
-        return None if self.member is None else self.step
-
-    @property
-    def words(self) -> str:
-        return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
-
-
-def _staged(steps: Sequence[T]) -> Iterator[tuple[_StepPosition, T]]:
-    """Each step with its place. A group of one is no group."""
+def _positions(steps: Sequence[T]) -> Iterator[tuple[_StepPosition, T]]:
+    """Each step with its position. A group of one is no group."""
     for number, places in enumerate(stages(steps), 1):
         for member, place in enumerate(places, 1):
             yield _StepPosition(number, member if len(places) > 1 else None), steps[place]
 
 
-def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
-    """How far a chain, or a step of it, may go: the request's word, then the step's, then the chain's.
+def _bounds(request: StartRequest, chain: ChainConfig, step: StepConfig | None = None) -> Bounds:
+    """The limits of a chain, or of a step of it: those of the request, then of the step, then of the chain.
 
-    Budgets are each one's own: what the chain may spend is shared by its steps.
+    A step has only its own budget: the steps share that of the chain.
     """
-    nearest = [one for one in (request, step, chain) if one is not None]
-    payers = [step] if step is not None else nearest
+    levels = (request, chain) if step is None else (request, step, chain)
+    own = levels if step is None else (step,)
     return Bounds(
-        budget_usd=_first(payers, "budget_usd"),
-        budget_tokens=_first(payers, "budget_tokens"),
-        idle_timeout=_first(nearest, "idle_timeout"),
-        failures=_first(nearest, "failures"),
-        no_progress=_first(nearest, "no_progress"),
+        budget_usd=_first(own, "budget_usd"),
+        budget_tokens=_first(own, "budget_tokens"),
+        idle_timeout=_first(levels, "idle_timeout"),
+        failures=_first(levels, "failures"),
+        no_progress=_first(levels, "no_progress"),
     )
 
 
-def _is_isolated(*places: StartRequest | StepConfig | ChainConfig) -> bool:
-    return bool(_first(places, "isolation") == ISOLATION[1])
+def _first(levels: Iterable[object], name: str) -> Any:
+    return next((value for level in levels if (value := getattr(level, name)) is not None), None)
 
 
-def _first(places: Iterable[object], name: str) -> Any:
-    return next((value for place in places if (value := getattr(place, name)) is not None), None)
-
-
-def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> LaunchRequest:
-    """What holds for every step: the request's word, then the chain's, then the configuration's."""
+def _options(request: StartRequest, chain: ChainConfig, config: Config) -> LaunchRequest:
+    """What holds for every step: as the request says, then the chain, then the configuration."""
     claude = config.claude
+    marker = chain.marker or config.marker if request.marker is None else request.marker
+    if not bare_marker(marker) or len(marker.splitlines()) != 1:
+        raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
     return LaunchRequest(
-        marker=_marker(request, chain, config),
+        marker=marker,
         session=request.session,
-        on_question=_on_question(request, chain) or claude.on_question or request.on_question_default or "ask",
-        permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
+        on_question=request.on_question
+        or chain.on_question
+        or claude.on_question
+        or request.on_question_default
+        or "ask",
+        permission_mode=chain.permission_mode or claude.permission_mode,
         model=request.environment.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
         cross_session=claude.cross_session,
     )
 
 
-def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Approval, ...]:
-    """The project's file, found to be trusted, that gives a wider permission mode than the user does, if one does."""
-    if chain is not None and chain.permission_mode is not None:
+def _project_mode(request: StartRequest, chain: ChainConfig, config: Config) -> tuple[Approval, ...]:
+    """The trusted project file that sets a wider permission mode than the user does, if one does."""
+    folder: str | None
+    if chain.permission_mode is not None:
         speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
     else:
         file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.directory}/hocket.toml")
@@ -346,76 +304,59 @@ def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Conf
     return (Approval(speaker, folder, (f"permission mode {mode}",)),)
 
 
-def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
-    """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
-    return request.on_question or (chain.on_question if chain else None)
-
-
-def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
-    marker = (chain.marker if chain else None) or config.marker if request.marker is None else request.marker
-    if not bare_marker(marker) or len(marker.splitlines()) != 1:
-        raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
-    return marker
-
-
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
 class _ChainTask(NamedTuple):
-    """What is wanted of the chain as a whole, and whether the caller said so; ``{{task}}`` stands for it."""
+    """The task of the whole chain, for ``{{task}}``, and whether it is the caller's prompt."""
 
     text: str | None = None
-    callers: bool = False
+    is_callers: bool = False
     blanks: tuple[str, ...] = ()
-    """What is filled in where it is a step's prompt by itself: nothing in text that was not typed for us."""
+    """The placeholders that are filled in where it is a step's whole prompt: none in literal text."""
 
 
 class _Prompt(NamedTuple):
-    """What a step is told, and the blanks in it that are ours to fill in."""
+    """The prompt of a step, and the placeholders in it that are filled in."""
 
     text: str | None
     blanks: tuple[str, ...] = ()
 
 
 def _step(
-    wanted: _StepRequest,
-    request: StartRequest,
-    find: _AgentFinder,
-    options: LaunchRequest,
-    task: _ChainTask,
-    *,
-    named: bool,
+    wanted: _StepRequest, request: StartRequest, find: _AgentFinder, options: LaunchRequest, task: _ChainTask
 ) -> Step:
-    """The step that is wished for. Where there are others, an error says which one it is about."""
+    """Bind a step. If there are others, an error names the step that it is about."""
+    step, chain = wanted.step, wanted.chain
+    is_isolated = _first((request, step, chain), "isolation") == ISOLATION[1]
     try:
         if wanted.agent not in find.config.agents:
-            check_agent(wanted.agent, f'{wanted.where}, "agent"' if wanted.configured else wanted.where)
+            check_agent(wanted.agent, f'{wanted.where}, "agent"' if chain.source else wanted.where)
         agent, isolation = find(wanted.agent), None
         cwd = agent.cwd or request.directory
-        if wanted.isolated:
+        if is_isolated:
             options = replace(options, own_branch=True)
-            agent = in_a_worktree(agent, find.approvals)
-            place = find.repository(cwd)
-            kept_off = agent.untrusted_servers if agent.trusted else None
-            isolation = Isolation(place.repository, place.inside, strangers=kept_off)
+            agent = agent_in_worktree(agent, find.approvals)
+            repository, inside = find.repository(cwd)
+            isolation = Isolation(repository, inside, strangers=agent.untrusted_servers if agent.trusted else None)
         made = partial(_spec, wanted, request=request, find=find, options=options, task=task)
         spec = made(agent)
-        without = partial(made, untrusted(agent))
-        relied_on = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=wanted.isolated)
+        without = partial(made, without_trust(agent))
+        approval = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=is_isolated)
     except (ProgramNotFound, UsageError) as error:
-        if named and wanted.where not in error.message:
+        if (chain.source or len(chain.steps) > 1) and wanted.where not in error.message:
             error.message = f"{wanted.where}: {error.message}"
         raise
     return Step(
         wanted.agent,
-        wanted.iterations,
-        wanted.loop,
+        step.iterations or 1,
+        wanted.is_loop,
         spec,
-        wanted.group,
-        wanted.until,
-        wanted.bounds,
+        wanted.position.group,
+        None if request.until else step.until,  # A gate in the request replaces the gates of all steps.
+        _bounds(request, chain, step),
         isolation,
-        relied_on,
+        approval,
     )
 
 
@@ -428,16 +369,22 @@ def _spec(
     task: _ChainTask | None = None,
 ) -> Spec:
     config = find.config
-    agent_args, step_args = (_substituted(args, request.variables or {}) for args in (agent.args, wanted.args))
-    given = _given(wanted, agent_args, step_args, config)
+    agent_args, step_args = (
+        tuple(substitute(text, request.variables or {}) for text in args) for args in (agent.args, wanted.step.args)
+    )
+    given = _configured_arguments(wanted, agent_args, step_args, config)
     by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
-    written, known = (*agent.args, *wanted.args), (*agent_args, *step_args)
+    written, known = (*agent.args, *wanted.step.args), (*agent_args, *step_args)
     granted = find.grant(
         AgentRequest(wanted.agent, agent, written, known, request.args, options.permission_mode, request.directory)
     )
     servers = servers_for(agent, request.directory, request.environment)
     own = own_server(agent, config)
-    unknown = [name for name in servers.unknown if own is None or name != own.name]
+    unknown = [
+        f"no MCP server {name!r} is known here; {wanted.agent} has none"
+        for name in servers.unknown
+        if own is None or name != own.name
+    ]
     env = {**find.environment(agent.provider), **_lists(agent)}
     prompt = _prompt(wanted, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
@@ -447,7 +394,7 @@ def _spec(
             prompt=prompt.text,
             args=tuple(request.args),
             env=env,
-            loop=wanted.loop,
+            loop=wanted.is_loop,
             servers=servers.servers,
             own_server=own,
         ),
@@ -462,10 +409,10 @@ def _spec(
         env={**env, **launch.env, **named_programs(request.environment)},
         prompt=launch.prompt,
         stdin=launch.stdin,
-        loop=wanted.loop,
+        loop=wanted.is_loop,
         marker=options.marker,
-        timeout=wanted.timeout,
-        idle_timeout=wanted.bounds.idle_timeout,
+        timeout=wanted.step.timeout,
+        idle_timeout=_bounds(request, wanted.chain, wanted.step).idle_timeout,
         max_output=config.limits.max_output_mb * 1024**2,
         stop_grace=config.stop_grace,
         files=dict(launch.files),
@@ -474,7 +421,7 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*find.trust_notices(agent), *_notices(wanted, unknown), *granted.notices),
+        notices=(*find.trust_notices(agent), *unknown, *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
@@ -498,7 +445,7 @@ def own_server(agent: Agent, config: Config) -> OwnServer | None:
 
 
 def _lists(agent: Agent) -> dict[str, str]:
-    """What an agent of a CLI's is told about whom it may start and which servers it may have."""
+    """The variables that tell the agent of a CLI which agents it may start and which servers it may have."""
     if agent.provider == PROGRAM:
         return {}
     known = agent.definition
@@ -510,7 +457,7 @@ def _lists(agent: Agent) -> dict[str, str]:
 
 
 def _trust_notice(agent: Agent, cwd: str) -> str | None:
-    """Tell what is disabled because the agent's folder is not trusted."""
+    """A notice about what is disabled because the agent's folder is not trusted."""
     if agent.changed:
         why, folder = f"{agent.changed} has changed since it was approved", agent.changed
     elif agent.disabled:
@@ -522,47 +469,39 @@ def _trust_notice(agent: Agent, cwd: str) -> str | None:
     return f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
 
 
-def _notices(wanted: _StepRequest, unknown_servers: Sequence[str]) -> Iterator[str]:
-    """Notices for the start of this agent."""
-    for name in unknown_servers:
-        yield f"no MCP server {name!r} is known here; {wanted.agent} has none"
-
-
-def _given(
+def _configured_arguments(
     wanted: _StepRequest, agent_args: Sequence[str], step_args: Sequence[str], config: Config
 ) -> Iterator[ConfiguredArguments]:
-    """What the files give to a step, in the order of the command line; what the caller typed is the caller's own."""
+    """The arguments from configuration files, in the order of the command line, without those of the caller."""
     alias = config.agents.get(wanted.agent)
     if alias:
         yield ConfiguredArguments(f'{alias.source}: agent "{wanted.agent}"', alias.project, agent_args)
-    yield ConfiguredArguments(wanted.where, wanted.project, step_args, agent_args)
-
-
-def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(substitute(text, variables) for text in texts)
+    yield ConfiguredArguments(wanted.where, wanted.chain.project, step_args, agent_args)
 
 
 def _prompt(wanted: _StepRequest, agent: Agent, request: StartRequest, task: _ChainTask | None) -> _Prompt:
     """The caller's prompt, else the step's, the chain's, the agent's own.
 
-    One of these that is a form stays, and the caller's prompt is what it is filled in with.
+    One of these that is a template is kept, and filled in with the caller's prompt.
     """
     alone = task is None
-    task = task or _task(request, None)
+    task = task or _task(request, _NO_CHAIN)
     default = PromptLevel(agent.default_prompt, agent.default_prompt_file, agent.alias_project)
-    own = choose_prompt([*wanted.prompts, default])
-    if task.callers and not _is_form(own, request):
+    step, chain = wanted.step, wanted.chain
+    levels = (PromptLevel(one.prompt, one.prompt_file, chain.project) for one in (step, chain))
+    own = choose_prompt([*levels, default])
+    if task.is_callers and not _is_template(own, request):
         return _Prompt(task.text, task.blanks)
     if own.text:
         _check_blanks(wanted, own.text, task)
     prompt = _read(own, request)
-    # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
+    # The prompt of a chain's step is filled in when the step begins; a single agent begins now.
     if alone and prompt:
         return _Prompt(fill(prompt, {TASK: task.text or "", PREVIOUS: ""}))
     return _Prompt(prompt, BLANKS)
 
 
-def _is_form(level: PromptLevel, request: StartRequest) -> bool:
+def _is_template(level: PromptLevel, request: StartRequest) -> bool:
     if level.text:
         return bool(blanks(level.text))  # also with a misspelled name, which is reported later
     with suppress(PromptError, UsageError):  # a file that is not needed may be missing
@@ -570,8 +509,8 @@ def _is_form(level: PromptLevel, request: StartRequest) -> bool:
     return False
 
 
-def _task(request: StartRequest, chain: ChainConfig | None) -> _ChainTask:
-    """The caller's prompt; without one what the chain says, unless that is a form itself."""
+def _task(request: StartRequest, chain: ChainConfig) -> _ChainTask:
+    """The caller's prompt; without one that of the chain, unless that is a template."""
     if request.prompt and (request.is_literal or request.agent is not None):
         return _ChainTask(request.prompt, True)
     try:
@@ -582,14 +521,13 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _ChainTask:
     if callers:
         return _ChainTask(callers, True, (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
-        level = PromptLevel(chain.prompt, chain.prompt_file, chain.project) if chain else PromptLevel()
-        whole = _read(choose_prompt([level]), request)
+        whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file, chain.project)]), request)
         return _ChainTask(None if whole and has_blanks(whole) else whole)
     return _ChainTask()
 
 
 def _read(level: PromptLevel, request: StartRequest) -> str | None:
-    """The prompt that a level gives. A file's content is left alone: what looks like a variable in it is none."""
+    """The prompt of a level. Variables are not replaced in the content of a file."""
     if level.file:
         return read_prompt(substitute(level.file, request.variables or {}), request.directory, level.project)
     return substitute(level.text, request.variables or {}) if level.text else None
@@ -612,31 +550,31 @@ def _check_blanks(wanted: _StepRequest, text: str, task: _ChainTask) -> None:
 
 
 def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
-    """What would be started, step by step, for people and for programs."""
+    """What would be started, step by step, as JSON values."""
     if isinstance(bound, Spec):
         bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
-        return [_description(_StepPosition(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
-    return [_description(place, step, bound) for place, step in _staged(bound.steps)]
+        return [_description(_StepPosition(1), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
+    return [_description(position, step, bound) for position, step in _positions(bound.steps)]
 
 
 def _shown(argument: str) -> str:
-    """An argument for the eye: what each run fills in for itself has a name here."""
+    """An argument for display, with names for the values that differ in each run."""
     return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
 
 
 def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
-    """Those that there are."""
+    """The limits that are set."""
     limits = {name: getattr(bounds, name) for name in Bounds.__slots__} | more
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _description(place: _StepPosition, step: Step, chain: BoundChain | None) -> dict[str, Any]:
-    spec = filled(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
+def _description(position: _StepPosition, step: Step, chain: BoundChain | None) -> dict[str, Any]:
+    spec = fill_placeholders(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
     gate = step.until or (chain.until if chain else None)
     by_argument = spec.prompt is not None and spec.stdin == "empty"
     return {
-        "step": place.step,
-        "member": place.member,
+        "step": position.step,
+        "member": position.member,
         "agent": step.agent,
         "provider": spec.provider,
         "source": spec.source,

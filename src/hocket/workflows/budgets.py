@@ -2,42 +2,27 @@
 
 Usage is added up from commits. When a budget is used up, everything below it is stopped once and fails, including an
 agent that had just finished. Without a reported cost the estimate for the tokens counts; an agent that reports neither
-cannot be counted, which a notice says. All of it can be computed again from the store. The share of a budget that a
-single agent is started with is the business of its provider.
+cannot be counted, which a notice says. All of it can be computed again from the store.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import NamedTuple
 
-from hocket.errors import HocketError, LimitReached
+from hocket.errors import LimitReached
 from hocket.model import Bounds, Event, Kind, Reason, Run
 from hocket.providers import PROVIDERS
 from hocket.sessions.background import BackgroundTasks
-from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.journal import Journal
 from hocket.sessions.stops import Stops
 from hocket.store import Committed
+from hocket.workflows.chain_state import LiveChains
 
-_DUST = 1e-9
-"""Sums of prices in binary are never quite what they should be."""
+_ROUNDING = 1e-9
+"""A tolerance for sums of prices, which are not exact in binary."""
 _SPENDERS = (Kind.LEAF, Kind.LEAD)
-"""Only these spend; what inner runs report is the sum of theirs."""
-
-
-class PendingAgents(NamedTuple):
-    """Agents that are about to be started beside a run and are not recorded yet."""
-
-    agents: int = 0
-    inside: frozenset[str] = frozenset()
-    """The run itself and those around it that the others will not be below."""
-
-    def below(self, run_id: str) -> int:
-        return 0 if run_id in self.inside else self.agents
-
-
-NO_PENDING = PendingAgents()
+"""Only these have usage of their own; that of other runs is the sum of theirs."""
 
 
 class Spent(NamedTuple):
@@ -57,13 +42,9 @@ def reports_usage(provider: str | None) -> bool:
     return known is None or known.text_output is None
 
 
-def tells_what_it_spends(run: Run) -> bool:
-    return run.kind in _SPENDERS and reports_usage(run.provider)
-
-
 def excess(run: Run, spent: Spent) -> str | None:
-    """In words, how a run's bound is reached; None while there is something left."""
-    if run.budget_usd is not None and spent.usd >= run.budget_usd - _DUST:
+    """In words, which budget of a run is used up; None if none is."""
+    if run.budget_usd is not None and spent.usd >= run.budget_usd - _ROUNDING:
         return f"the budget of ${run.budget_usd:.2f} is used up: ${spent.usd:.2f}"
     if run.budget_tokens is not None and spent.tokens >= run.budget_tokens:
         return f"the budget of {run.budget_tokens:,} tokens is used up: {spent.tokens:,}"
@@ -71,32 +52,32 @@ def excess(run: Run, spent: Spent) -> str | None:
 
 
 class _Budget:
-    """A run with a bound, and what was spent below it."""
+    """A run with a budget, and what was spent below it."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.spent = Spent()
-        self.known: dict[str, Spent] = {}
-        """By run: what is told twice counts once."""
+        self.counted: dict[str, Spent] = {}
+        """By run, because usage may be reported twice."""
         self.live: set[str] = set()
-        """Runs below that have not ended. The budget is kept for as long as there are any."""
+        """Runs below that have not ended. The budget is kept as long as there are any."""
         self.spenders: set[str] = set()
-        """Those among them that tell what they spend."""
-        self.unheld: set[str] = set()
-        """Agents of which it was said that they tell nothing to count."""
-        self.is_told = False
-        """Whether it was said that it is used up."""
+        """Those among them that report what they spend."""
+        self.uncounted: set[str] = set()
+        """Agents with a notice that they report nothing to count."""
+        self.is_reported = False
+        """Whether there was a notice that it is used up."""
         self.is_closed = False
-        """Whether the end of everything below was asked for."""
+        """Whether a stop of everything below was requested."""
 
-    def pay(self, run: Run) -> None:
+    def add(self, run: Run) -> None:
         if run.kind in _SPENDERS:
-            self.spent = self.with_(run)
-            self.known[run.id] = _spent_by(run)
+            self.spent = self.spent_with(run)
+            self.counted[run.id] = _spent_by(run)
 
-    def with_(self, run: Run) -> Spent:
-        """What is spent with what this run has used by now, which may be news."""
-        before, now = self.known.get(run.id, Spent()), _spent_by(run)
+    def spent_with(self, run: Run) -> Spent:
+        """What is spent, including the current usage of this run, which may not have been added yet."""
+        before, now = self.counted.get(run.id, Spent()), _spent_by(run)
         return Spent(self.spent.usd + now.usd - before.usd, self.spent.tokens + now.tokens - before.tokens)
 
 
@@ -105,34 +86,34 @@ def _spent_by(run: Run) -> Spent:
 
 
 class Budgets:
-    """The bounds of all live runs of this server."""
+    """The budgets of all live runs of this server."""
 
-    def __init__(self, journal: Journal, stops: Stops) -> None:
+    def __init__(self, journal: Journal, stops: Stops, chains: LiveChains) -> None:
         self._journal = journal
         self._stops = stops
+        self._chains = chains
         self._budgets: dict[str, _Budget] = {}
         self._payers: dict[str, tuple[_Budget, ...]] = {}
         """The budgets that a live run spends from; runs without any are not here."""
         self._tasks = BackgroundTasks()
-        self._loop = asyncio.get_running_loop()
         self._closing = False
 
     def open(self) -> None:
-        """Learn again what live runs have spent, and listen from now on."""
+        """Add up what live runs have spent, and listen from now on."""
         for run in list(self._journal.live.values()):
             self._enrol(run)
         self._journal.listen(self._on_commit)
         for budget in list(self._budgets.values()):
-            self._look_at(budget)
+            self._close_if_exceeded(budget)
 
     async def close(self) -> None:
         self._closing = True
         await self._tasks.close()
 
-    # Asking
+    # Queries
 
     def check(self, parent: Run | None) -> None:
-        """Nothing new starts where everything is spent."""
+        """Raise if a budget of the parent or of a run above it is used up."""
         for budget in self._budgets_above(parent):
             if (why := excess(budget.run, budget.spent)) is not None:
                 raise LimitReached(
@@ -140,48 +121,45 @@ class Budgets:
                     "Start it outside of that run, or give the run a larger budget",
                 )
 
-    def left(self, run: Run, coming: PendingAgents = NO_PENDING) -> float | None:
+    def allowance(self, run: Run) -> float | None:
         """Dollars that a run may spend: its share of every budget above it; None without a budget.
 
         A running program keeps the share that it was started with. What others leave over goes to runs that are
         started later, so the shares may add up to more than the budget; the budget ends all of them when it is used up.
         """
-        bounds = [
-            (budget.run.budget_usd - budget.spent.usd) / max(1, len(budget.spenders) + coming.below(budget.run.id))
+        pending, own = self._chains.pending_beside(run)
+        coming = sum(reports_usage(step.spec.provider) for step in pending)
+        shares = [
+            (budget.run.budget_usd - budget.spent.usd)
+            / max(1, len(budget.spenders) + (0 if budget.run.id in own else coming))
             for budget in self._payers.get(run.id, ())
             if budget.run.budget_usd is not None
         ]
-        return max(0.0, min(bounds)) if bounds else None
+        return max(0.0, min(shares)) if shares else None
 
-    def unheld(self, run: Run) -> str | None:
-        """In words, that a bound cannot hold for a run that has ended; once for each agent below that bound."""
+    def uncounted(self, run: Run) -> str | None:
+        """In words, that no budget can hold for a run that has ended; once for each agent below a budget."""
         if run.cost_usd is not None or run.tokens is not None:
             return None
-        budgets = [budget for budget in self._payers.get(run.id, ()) if run.agent not in budget.unheld]
+        budgets = [budget for budget in self._payers.get(run.id, ()) if run.agent not in budget.uncounted]
         for budget in budgets:
-            budget.unheld.add(run.agent)
-        if not budgets:
-            return None
-        return f"{run.agent} told neither money nor tokens: no budget can hold for it"
+            budget.uncounted.add(run.agent)
+        return f"{run.agent} reported neither cost nor tokens: no budget can hold for it" if budgets else None
 
-    def is_over(self, run: Run) -> bool:
-        """Whether a live run, with what it has used by now, is below a bound that is reached."""
-        return any(excess(budget.run, budget.with_(run)) is not None for budget in self._payers.get(run.id, ()))
+    def is_over_budget(self, run: Run) -> bool:
+        """Whether a live run, with its current usage, or a run above it has used up its budget."""
+        return any(excess(budget.run, budget.spent_with(run)) is not None for budget in self._payers.get(run.id, ()))
 
-    def used_up(self, run: Run) -> list[Event]:
-        """What is to be said, with the end of a run, of bounds that are reached by what it has used; once for each."""
-        told = []
-        for budget in self._payers.get(run.id, ()):
-            spent = budget.with_(run)
-            if (why := excess(budget.run, spent)) is not None:
-                told += self._told(budget, spent, why)
-        return told
+    def budget_notices(self, run: Run) -> list[Event]:
+        """Notices about budgets that the usage of an ending run has used up; one for each budget."""
+        budgets = self._payers.get(run.id, ())
+        return [notice for budget in budgets for notice in self._notices(budget, budget.spent_with(run))]
 
-    def _told(self, budget: _Budget, spent: Spent, why: str) -> list[Event]:
-        now = self._journal.live.get(budget.run.id)
-        if budget.is_told or now is None or now.stop_reason is not None:
+    def _notices(self, budget: _Budget, spent: Spent) -> list[Event]:
+        why, now = excess(budget.run, spent), self._journal.live.get(budget.run.id)
+        if why is None or budget.is_reported or now is None or now.stop_reason is not None:
             return []
-        budget.is_told = True
+        budget.is_reported = True
         data = {"kind": "budget", "text": why, "cost_usd": spent.usd, "tokens": spent.tokens}
         return [Event(0, time.time(), now.id, now.root, "notice", data)]
 
@@ -203,30 +181,26 @@ class Budgets:
             return
         for run in committed.runs.values():
             for budget in self._payers.get(run.id, ()):
-                budget.pay(run)
-                self._look_at(budget)
+                budget.add(run)
+                self._close_if_exceeded(budget)
             if run.ended:
-                self._strike_off(run)
+                for budget in self._payers.pop(run.id, ()):
+                    budget.live.discard(run.id)
+                    budget.spenders.discard(run.id)
+                    if not budget.live:
+                        self._budgets.pop(budget.run.id, None)
 
     def _enrol(self, run: Run, *, is_new: bool = False) -> None:
         capped = [one for one in self._journal.above(run) if is_capped(one)]
         if not capped:
             return
-        budgets = tuple(self._budget_of(one, is_new=is_new and one is run) for one in capped)
-        self._payers[run.id] = budgets
-        for budget in budgets:
+        self._payers[run.id] = tuple(self._budget_of(one, is_new=is_new and one is run) for one in capped)
+        for budget in self._payers[run.id]:
             budget.live.add(run.id)
-            if tells_what_it_spends(run):
+            if run.kind in _SPENDERS and reports_usage(run.provider):
                 budget.spenders.add(run.id)
-            if budget.is_closed:  # It was born while everything below was being ended, and not seen.
-                budget.is_closed = False
-
-    def _strike_off(self, run: Run) -> None:
-        for budget in self._payers.pop(run.id, ()):
-            budget.live.discard(run.id)
-            budget.spenders.discard(run.id)
-            if not budget.live:
-                self._budgets.pop(budget.run.id, None)
+            # A stop of everything below may just have been requested, which did not include this run.
+            budget.is_closed = False
 
     def _budget_of(self, run: Run, *, is_new: bool = False) -> _Budget:
         budget = self._budgets.get(run.id)
@@ -235,35 +209,17 @@ class Budgets:
             if not is_new:
                 spent = self._journal.spent_below(run)
                 budget.spent = Spent(spent.cost_usd or 0.0, spent.tokens or 0)
-                budget.known = {one.id: _spent_by(one) for one in self._journal.live_below(run.id)}
+                budget.counted = {one.id: _spent_by(one) for one in self._journal.live_below(run.id)}
         return budget
 
-    # Ending
-
-    def _look_at(self, budget: _Budget) -> None:
-        why = None if budget.is_closed else excess(budget.run, budget.spent)
-        if why is not None and not self._closing:
+    def _close_if_exceeded(self, budget: _Budget) -> None:
+        if not (budget.is_closed or self._closing) and excess(budget.run, budget.spent) is not None:
             budget.is_closed = True
-            self._tasks.spawn(self._close(budget, why))
+            self._tasks.spawn(self._close(budget))
 
-    async def _close(self, budget: _Budget, why: str) -> None:
-        try:
-            await self._tell(budget, why)
-            live = self._journal.live
-            await self._stops.request([live[run_id] for run_id in budget.live if run_id in live], Reason.BUDGET)
-        except HocketError:
-            # It could not be recorded: a full disk, most likely. Nothing that was spent becomes less of it.
-            self._loop.call_later(RETRY_AFTER, self._reopen, budget)
-
-    async def _tell(self, budget: _Budget, why: str) -> None:
-        try:
-            if told := self._told(budget, budget.spent, why):
-                await self._journal.write(told)
-        except HocketError:
-            budget.is_told = False
-            raise
-
-    def _reopen(self, budget: _Budget) -> None:
-        budget.is_closed = False
-        if budget.run.id in self._budgets:
-            self._look_at(budget)
+    async def _close(self, budget: _Budget) -> None:
+        """Stop everything below a budget that is used up."""
+        if notices := self._notices(budget, budget.spent):
+            await self._journal.insist(notices)
+        live = self._journal.live
+        await self._stops.insist([live[run_id] for run_id in budget.live if run_id in live], Reason.BUDGET)

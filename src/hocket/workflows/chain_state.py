@@ -1,7 +1,7 @@
-"""One live chain as its driver knows it: what happened so far, and what each part of it came to.
+"""The state of a live chain: the history of its steps, their results and costs, and its worktrees.
 
-All of it is told by events, so that another server can read it again (``recalled``). Nothing is started, measured or
-written here.
+All of it is recorded in events, so that another server can restore it (``restore_state``). Nothing is started, measured
+or written here.
 """
 
 from __future__ import annotations
@@ -9,32 +9,51 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket.chain import decide
 from hocket.chain.decide import Finished, History
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree, stage_number, stages
+from hocket.model import BoundChain, Kind, Reason, Run, Status, Step, Worktree, stage_number, stages
 from hocket.store import Queries, RunUsage
 from hocket.workflows.chain_worktrees import Prepared
-from hocket.workflows.directory_state import Evidence
-from hocket.workflows.isolation import folder
-from hocket.workflows.step_prompts import Complaint, complaint_of, stage, stage_result
-from hocket.workflows.worktrees import Standing
+from hocket.workflows.directory_state import Snapshot
+from hocket.workflows.isolation import working_directory
+from hocket.workflows.step_prompts import gate_feedback, stage_of, stage_result
+from hocket.workflows.worktrees import WorktreeStatus
 
-NO_STANDINGS: Mapping[int, Standing] = MappingProxyType({})
+NO_WORKTREES: Mapping[int, WorktreeStatus] = MappingProxyType({})
 _LOST = "lost-"
-"""Before a run's id: the id of the question whether to begin it again."""
-_UNDECIDED = (Status.RUNNING.value, "skipped")
+"""The prefix of the id of a question about a lost run."""
+_NOT_ENDED = (Status.RUNNING.value, "skipped")
 
 
-class Ending(NamedTuple):
-    """The end of an inner run: a loop's or a group's."""
+@dataclass(slots=True)
+class _Usage:
+    """The cost and tokens of several runs; None as long as no run has reported any."""
 
-    run: str
-    data: dict[str, Any]
+    cost_usd: float | None = None
+    tokens: int | None = None
+    cost_estimated: bool = False
+
+    def add(self, more: Run | RunUsage | _Usage) -> None:
+        if more.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0) + more.cost_usd
+        if more.tokens is not None:
+            self.tokens = (self.tokens or 0) + more.tokens
+        self.cost_estimated |= more.cost_estimated
+
+    def report(self) -> dict[str, Any]:
+        mark = {"cost_estimated": True} if self.cost_estimated else {}
+        return {"cost_usd": self.cost_usd, "tokens": self.tokens, **mark}
+
+
+def _total(parts: Iterable[_Usage]) -> _Usage:
+    total = _Usage()
+    for part in parts:
+        total.add(part)
+    return total
 
 
 class ChainState:
@@ -47,97 +66,84 @@ class ChainState:
         self.history: History = decide.no_history(chain)
         self.runs: list[list[str]] = [[] for _ in chain.steps]
         self.results: list[str | None] = [None for _ in chain.steps]
-        self.costs: list[float | None] = [None for _ in chain.steps]
-        self.tokens: list[int | None] = [None for _ in chain.steps]
-        self.estimated: set[int] = set()
-        """Steps in whose costs an estimate is."""
-        self.nested_estimated = False
-        self.nested: tuple[float | None, int | None] = (None, None)
-        """What runs have used that its agents started, in money and in tokens."""
+        self.usage = [_Usage() for _ in chain.steps]
+        self.nested = _Usage()
+        """The usage of runs that the chain's agents started."""
         self._counted: set[str] = set()
-        """Its own iterations and those others: news of an end may come twice, and counts once."""
-        self.loops: dict[int, str] = {}
-        """The live loop run of a step."""
-        self.groups: dict[int, str] = {}
-        """The live run of a group, by its first step."""
-        self.told: dict[int, Reason] = {}
-        """Steps that were told to end while nothing of them ran."""
-        self.complaints: dict[int, Complaint] = {}
-        self.evidence: dict[int, Evidence] = {}
-        """How things stood when a step was last looked at."""
-        self.said: dict[int, set[str]] = {}
-        """Hashes of what a step's iterations came to."""
+        """All runs that are in ``runs`` or ``nested``: an end may be reported twice, and counts once."""
+        self.inner: dict[tuple[Kind, int], str] = {}
+        """The live loops by their step, and the live groups by their first step."""
+        self.stop_reasons: dict[int, Reason] = {}
+        """Steps that were stopped while none of their runs was live."""
+        self.feedback: dict[int, str] = {}
+        """For the prompt of a step's next iteration: why its gate failed."""
+        self.snapshots: dict[int, Snapshot] = {}
+        """The last snapshot of a step's directory."""
+        self.result_hashes: dict[int, set[str]] = {}
+        """Hashes of the results of a step's iterations."""
         self.trees: dict[int, Worktree] = {}
-        """The worktree that a step was given."""
-        self.naming = asyncio.Lock()
+        """The worktree of each step that has one."""
+        self.base_lock = asyncio.Lock()
         """Held while the base of a new worktree is chosen, so that members of a group have the same."""
         self.prepared: dict[int, Prepared] = {}
-        """What a step's next iteration is started with, where its worktree had to be seen to first."""
-        self.errands: dict[int, asyncio.Task[None]] = {}
-        """Who is finding out more about a step."""
-        self.asked: set[int] = set()
+        """The spec of a step's next iteration, once its directory was prepared and checked."""
+        self.jobs: dict[int, asyncio.Task[None]] = {}
+        """The running gate, snapshot or preparation of a step."""
+        self.questions: set[int] = set()
         """Steps with an open question."""
-        self.stumbles = 0
-        """Unexpected failures in a row while moving it on."""
-        self.turn = asyncio.Lock()
-        self.deadline: asyncio.TimerHandle | None = None
-        self.alarm: asyncio.TimerHandle | None = None
+        self.failures = 0
+        """Unexpected errors in a row while advancing it."""
+        self.lock = asyncio.Lock()
+        """Held while it is advanced."""
+        self.timeout_timer: asyncio.TimerHandle | None = None
+        self.pause_timer: asyncio.TimerHandle | None = None
 
-    # What is known
+    # Queries
 
     @property
-    def is_still(self) -> bool:
-        """Whether nothing of it is at work."""
+    def is_idle(self) -> bool:
+        """Whether no run and no job of it is active."""
         return not any(past.live or past.busy for past in self.history)
-
-    @property
-    def result(self) -> str | None:
-        """What the last stage that began has come to."""
-        begun = [step for step, past in enumerate(self.history) if past.started]
-        return stage_result(self.chain, stage(self.chain, begun[-1]), self.results) if begun else None
-
-    @property
-    def inner(self) -> set[str]:
-        """Its live loops and groups."""
-        return {*self.loops.values(), *self.groups.values()}
 
     def group_of(self, step: int) -> int | None:
         """The first step of the group that a step belongs to."""
-        return None if self.chain.steps[step].group is None else stage(self.chain, step)[0]
+        return None if self.chain.steps[step].group is None else stage_of(self.chain, step)[0]
 
     def owners(self, step: int) -> list[str]:
-        """The live inner runs that a step is part of, the outermost first."""
+        """The live group and loop that a step is part of, in this order."""
         group = self.group_of(step)
-        found = (self.groups.get(group) if group is not None else None, self.loops.get(step))
-        return [run for run in found if run is not None]
+        keys = [] if group is None else [(Kind.GROUP, group)]
+        return [self.inner[key] for key in [*keys, (Kind.LOOP, step)] if key in self.inner]
 
     def cwd(self, step: int) -> str:
-        """Where a step works."""
-        tree = self.trees.get(step)
-        return folder(self.chain.steps[step], tree) if tree else self.chain.steps[step].spec.cwd
+        """The working directory of a step."""
+        return working_directory(self.chain.steps[step], self.trees.get(step))
 
     def trees_before(self, step: int) -> list[tuple[Worktree, ...]]:
-        """The worktrees of the stages before a step's, also of those that another chain went through before."""
-        end = stage(self.chain, step)[0]
-        own = (self._trees_in(steps) for steps in stages(self.chain.steps) if steps.start < end)
-        return [*self.chain.trees, *own]
+        """The worktrees of the stages before a step's, including stages of the chain that this one resumes."""
+        end = stage_of(self.chain, step)[0]
+        return [*self.chain.trees, *(self._trees_in(one) for one in stages(self.chain.steps) if one.start < end)]
 
     def _trees_in(self, steps: range) -> tuple[Worktree, ...]:
-        """The worktrees of a stage, also those of its members that another chain completed."""
+        """The worktrees of a stage, including those of members that the resumed chain completed."""
         kept = self.chain.kept_trees if steps.start == 0 else ()
         return (*kept, *(self.trees[step] for step in steps if step in self.trees))
 
+    def earlier_trees(self) -> Iterator[Worktree]:
+        """The worktrees of the complete steps of the chains that this one resumes."""
+        return (tree for members in (*self.chain.trees, self.chain.kept_trees) for tree in members)
+
     def all_trees(self) -> Iterator[Worktree]:
-        """Every worktree that this chain has to do with: its own, and those of the chains that it goes on with."""
+        """Every worktree that this chain may use: its own, and those of the chains that it resumes."""
         yield from self.trees.values()
-        yield from (tree for members in (*self.chain.trees, self.chain.kept_trees) for tree in members)
+        yield from self.earlier_trees()
         isolations = (step.isolation for step in self.chain.steps)
         yield from (one.tree for one in isolations if one is not None and one.tree is not None)
 
-    def peer(self, step: int) -> Worktree | None:
+    def peer_tree(self, step: int) -> Worktree | None:
         """The worktree of another member of a step's group, of the same repository."""
         isolation = self.chain.steps[step].isolation
-        known = self._trees_in(stage(self.chain, step))
+        known = self._trees_in(stage_of(self.chain, step))
         return next((tree for tree in known if isolation and tree.repository == isolation.repository), None)
 
     def is_unused(self, step: int) -> bool:
@@ -146,68 +152,47 @@ class ChainState:
         taken_over = isolation is not None and isolation.tree is not None and isolation.tree == self.trees.get(step)
         return not taken_over and not self.history[step].started
 
-    def members_of(self, runs: Iterable[str]) -> list[int]:
+    def steps_of(self, runs: Iterable[str]) -> list[int]:
         """The steps that belong to any of these runs."""
-        asked = set(runs)
+        ids = set(runs)
         every = range(len(self.chain.steps))
-        return list(every) if self.id in asked else [step for step in every if asked & set(self.owners(step))]
+        return list(every) if self.id in ids else [step for step in every if ids & set(self.owners(step))]
 
-    # News
+    # Updates
 
-    def note(self, leaf: Run, gate: bool | None = None, progress: bool | None = None) -> None:
-        """One more fact about an iteration."""
+    def add_leaf(self, leaf: Run, gate: bool | None = None, progress: bool | None = None) -> None:
+        """Add the start or the end of an iteration, or what was found out about it."""
         step = leaf.step
         if step is None:  # Started by an agent, not by the chain.
             return
-        seen = self.history[step].last
+        before = self.history[step].last
         self.history = decide.add(self.history, step, decide.outcome_of(leaf, gate, progress))
         self._counted.add(leaf.id)
         if self.runs[step][-1:] != [leaf.id]:
             self.runs[step].append(leaf.id)
-        if leaf.ended and (seen is None or seen.run != leaf.id):
-            self._add_up(step, leaf)
+        if leaf.ended and (before is None or before.run != leaf.id):
+            self.results[step] = leaf.result
+            self.usage[step].add(leaf)
+            if not self.history[step].again:
+                # The iteration had this feedback in its prompt. One that counts for nothing is repeated with it.
+                self.feedback.pop(step, None)
 
-    def after(self, leaf: Run) -> ChainState:
-        """The state as it will be with the end of an iteration that is still to be told. This one stays as it is.
+    def add_nested(self, run: Run | RunUsage) -> None:
+        """Add the end of a run somewhere below that the chain itself did not start."""
+        if run.id not in self._counted:
+            self._counted.add(run.id)
+            self.nested.add(run)
 
-        Who its iterations are, which may be many, is the same for both.
-        """
-        other = copy(self)
-        other.results, other.costs, other.tokens = [*self.results], [*self.costs], [*self.tokens]
-        other.estimated, other.complaints = {*self.estimated}, dict(self.complaints)
-        other.note(leaf)
-        return other
+    def add_gate(self, step: int, gate: Mapping[str, Any]) -> None:
+        """Add the verdict of a gate on the last iteration, by its event."""
+        if (text := gate_feedback(gate)) is not None:
+            self.feedback[step] = text
 
-    def _add_up(self, step: int, leaf: Run) -> None:
-        self.results[step] = leaf.result
-        self.costs[step] = _sum(self.costs[step], leaf.cost_usd)
-        self.tokens[step] = _sum(self.tokens[step], leaf.tokens)
-        if leaf.cost_estimated:
-            self.estimated.add(step)
-        if not self.history[step].again:
-            # An iteration was made of what the gate before it had said. One that counts for nothing changes nothing.
-            self.complaints.pop(step, None)
-
-    def note_nested(self, run: Run | RunUsage) -> None:
-        """A run somewhere below has ended that the chain itself did not start."""
-        if run.id in self._counted:
-            return
-        self._counted.add(run.id)
-        cost, tokens = self.nested
-        self.nested = (_sum(cost, run.cost_usd), _sum(tokens, run.tokens))
-        self.nested_estimated |= run.cost_estimated
-
-    def judged(self, step: int, gate: Mapping[str, Any]) -> None:
-        """What a gate said of the last iteration, by its event."""
-        complaint = complaint_of(gate)
-        if complaint is not None:
-            self.complaints[step] = complaint
-
-    def measured(self, step: int, progress: Mapping[str, Any]) -> None:
-        """How things stand, by an event."""
-        self.evidence[step] = Evidence(progress["state"], progress["kind"], progress["detail"])
+    def add_snapshot(self, step: int, progress: Mapping[str, Any]) -> None:
+        """Add a snapshot of a step's directory, by its event."""
+        self.snapshots[step] = Snapshot(progress["state"], progress["kind"], progress["detail"])
         if progress.get("said"):
-            self.said.setdefault(step, set()).add(progress["said"])
+            self.result_hashes.setdefault(step, set()).add(progress["said"])
 
     def question(self, step: int) -> dict[str, Any]:
         """The question about the last iteration of a step, which was lost."""
@@ -217,218 +202,186 @@ class ChainState:
         text = f"{what}: its outcome is unknown, and it may have done part of its work. Run it again?"
         return {"id": _LOST + run, "kind": "lost", "text": text, "tool": None, "input": None, "step": step, "run": run}
 
-    def step_asked_about(self, question: str) -> int | None:
+    def step_of_question(self, question: str) -> int | None:
         """The step whose last iteration a question is about."""
         run = question.removeprefix(_LOST)
         steps = (step for step, past in enumerate(self.history) if past.last is not None and past.last.run == run)
         return next(steps, None) if question.startswith(_LOST) else None
 
-    def answered(self, question: str, *, allow: bool) -> None:
-        """Note the answer about a lost iteration."""
-        step = self.step_asked_about(question)
+    def add_answer(self, question: str, *, allow: bool) -> None:
+        """Add the answer about a lost iteration."""
+        step = self.step_of_question(question)
         last = self.history[step].last if step is not None else None
         if step is not None and last is not None:
-            self.asked.discard(step)
+            self.questions.discard(step)
             self.history = decide.add(self.history, step, replace(last, again=allow))
 
     # Ends
 
-    def endings(self, end: Finished | None = None) -> Iterator[Ending]:
-        """Loops and groups that are over: by themselves, or because all of it is."""
-        if not (self.loops or self.groups):
-            return
+    def inner_ends(self, end: Finished | None = None) -> dict[str, dict[str, Any]]:
+        """The ends of loops and groups, by run: of those that are complete, or with ``end`` of all."""
+        if not self.inner:
+            return {}
         reports = decide.step_reports(self.chain, self.history, [()] * len(self.history), end)
-        for step, loop in self.loops.items():
-            report = _settled(reports[step], end)
-            if report is not None:
-                yield Ending(loop, self._ended(report, (step,)))
-        for first, group in self.groups.items():
-            members = stage(self.chain, first)
-            settled = [_settled(reports[step], end) for step in members]
-            if all(settled):
-                known = [report for report in settled if report is not None]
-                worst = next((report for report in known if report["status"] != Status.DONE), known[-1])
-                yield Ending(group, self._ended(worst, members))
+        ends: dict[str, dict[str, Any]] = {}
+        for kind, step in sorted(self.inner, key=lambda key: key[0] is Kind.GROUP):
+            members = range(step, step + 1) if kind is Kind.LOOP else stage_of(self.chain, step)
+            settled = [known for member in members if (known := _settled(reports[member], end)) is not None]
+            if len(settled) == len(members):
+                worst = next((report for report in settled if report["status"] != Status.DONE), settled[-1])
+                ends[self.inner[kind, step]] = self._inner_end(kind, worst, members)
+        return ends
 
-    def _ended(self, report: Mapping[str, Any], steps: Iterable[int]) -> dict[str, Any]:
-        steps = list(steps)
+    def _inner_end(self, kind: Kind, report: Mapping[str, Any], steps: range) -> dict[str, Any]:
         data = {key: report[key] for key in ("status", "reason", "exit_code")}
-        if len(steps) == 1 and self.chain.steps[steps[0]].loop:
+        if kind is Kind.LOOP:
             data |= {"result": self.results[steps[0]], "iterations": report["iterations"]}
         else:
             data["result"] = stage_result(self.chain, steps, self.results)
-        used = {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
-        return data | used | _mark(self.estimated.intersection(steps))
+        return data | _total(self.usage[step] for step in steps).report()
 
-    def forget_inner(self, run: str) -> None:
-        """A loop or a group has ended."""
-        self.loops = {step: loop for step, loop in self.loops.items() if loop != run}
-        self.groups = {first: group for first, group in self.groups.items() if group != run}
+    def remove_inner(self, runs: Iterable[str]) -> None:
+        """Remove loops and groups that have ended."""
+        ended = set(runs)
+        self.inner = {key: run for key, run in self.inner.items() if run not in ended}
 
-    def report(self, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> dict[str, Any]:
-        """The data of the chain's own end. ``standings``: what became of the worktrees."""
-        steps = decide.step_reports(self.chain, self.history, self.runs, end)
-        for step, report in enumerate(steps):
-            isolated = self.chain.steps[step].isolation is not None
-            tree = _left(self.trees.get(step), standings.get(step)) if isolated else {}
-            used = {"cost_usd": self.costs[step], "tokens": self.tokens[step], **_mark(step in self.estimated)}
-            report |= {**used, **tree}
+    def report(self, end: Finished, worktrees: Mapping[int, WorktreeStatus] = NO_WORKTREES) -> dict[str, Any]:
+        """The data of the chain's own end. ``worktrees`` has the final status of each worktree."""
+        steps = [
+            {
+                **report,
+                **self.usage[step].report(),
+                **(_worktree_report(self.trees.get(step), worktrees.get(step)) if bound.isolation is not None else {}),
+            }
+            for step, (bound, report) in enumerate(
+                zip(self.chain.steps, decide.step_reports(self.chain, self.history, self.runs, end), strict=True)
+            )
+        ]
         codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
-        every = range(len(steps))
+        started = [step for step, past in enumerate(self.history) if past.started]
         data = {
             "status": end.status,
             "reason": end.reason,
-            "result": self.result,
+            "result": stage_result(self.chain, stage_of(self.chain, started[-1]), self.results) if started else None,
             "exit_code": codes[-1] if codes else None,
-            "cost_usd": _sum(_total(self.costs, every), self.nested[0]),
-            "tokens": _sum(_total(self.tokens, every), self.nested[1]),
+            **_total([*self.usage, self.nested]).report(),
             "steps": steps,
-            **_mark(self.estimated or self.nested_estimated),
         }
         return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
 
 
-def _left(tree: Worktree | None, standing: Standing | None) -> dict[str, Any]:
-    """What a report tells of a step's worktree; nulls when there is none, or none any more."""
-    if tree is None or standing is None or standing.is_gone:
+def _worktree_report(tree: Worktree | None, status: WorktreeStatus | None) -> dict[str, Any]:
+    """What a report says about a step's worktree; nulls if there is none, or none any more."""
+    if tree is None or status is None or status.is_gone:
         return dict.fromkeys(("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides"))
     return {
-        "worktree": tree.path if standing.has_folder else None,
-        "branch": standing.branch,
-        "head": standing.head,
+        "worktree": tree.path if status.has_folder else None,
+        "branch": status.branch,
+        "head": status.head,
         "repository": tree.repository,
-        "commits": standing.commits,
-        "uncommitted": standing.uncommitted,
-        "besides": standing.besides,
+        "commits": status.commits,
+        "uncommitted": status.uncommitted,
+        "besides": status.besides,
     }
 
 
-def told_of(tree: Worktree, step: int, agent: str) -> dict[str, Any]:
-    """The data of the event that a step is given this worktree."""
+def worktree_event(tree: Worktree, step: int, agent: str) -> dict[str, Any]:
+    """The data of the event that a step gets this worktree."""
     data = {"step": step, "agent": agent, "path": tree.path, "branch": tree.branch}
     return data | {"base": tree.base, "repository": tree.repository}
 
 
-def tree_of(told: Mapping[str, Any]) -> Worktree:
-    """The worktree that an event tells of."""
-    return Worktree(told["repository"], told["path"], told["branch"], told["base"])
+def worktree_of_event(data: Mapping[str, Any]) -> Worktree:
+    return Worktree(data["repository"], data["path"], data["branch"], data["base"])
 
 
 def _settled(report: Mapping[str, Any], end: Finished | None) -> Mapping[str, Any] | None:
-    """How a step ended, if it did. One that nothing was started of ends as the whole does."""
-    if report["status"] not in _UNDECIDED:
+    """The report of a step that has ended; one that has not ends as the whole chain does."""
+    if report["status"] not in _NOT_ENDED:
         return report
     return None if end is None else {**report, "status": end.status, "reason": end.reason}
 
 
-def _sum(before: Any, more: Any) -> Any:
-    return before if more is None else (before or 0) + more
-
-
-def _mark(is_estimated: object) -> dict[str, Any]:
-    """Beside a cost in which an estimate is."""
-    return {"cost_estimated": True} if is_estimated else {}
-
-
-def _total(parts: list[Any], steps: Iterable[int]) -> Any:
-    total = None
-    for step in steps:
-        total = _sum(total, parts[step])
-    return total
-
-
-def hash_of(result: str | None) -> str:
-    """What an iteration said, for comparing: words that were said before are no progress."""
+def result_hash(result: str | None) -> str:
+    """For comparing the results of iterations: a repeated one is no progress."""
     return hashlib.sha256((result or "").strip().encode(errors="replace")).hexdigest()
+
+
+class LiveChains:
+    """The live chains of this server, by their own run and by the leaf that is running."""
+
+    def __init__(self) -> None:
+        self.by_run: dict[str, ChainState] = {}
+        self.by_leaf: dict[str, ChainState] = {}
+
+    def worktree_paths(self) -> set[str]:
+        """Every worktree that a live chain may still use."""
+        return {tree.path for state in self.by_run.values() for tree in state.all_trees()}
+
+    def pending_beside(self, run: Run) -> tuple[list[Step], set[str]]:
+        """The members of a run's group that are still to be started, and the runs that they will not be below."""
+        state = self.by_leaf.get(run.id)
+        if state is None or run.step is None or (first := state.group_of(run.step)) is None:
+            return [], set()
+        members = [step for step in stage_of(state.chain, first) if not state.history[step].started]
+        return [state.chain.steps[step] for step in members], {run.id, *state.owners(run.step)[1:]}
 
 
 # --- Restoring from events ----------------------------------------------------------------------------------
 
 
-class _Words:
-    """What was found out about the iterations of one loop, group or chain. Of gates only the last in full."""
-
-    def __init__(self, told: Iterable[Event]) -> None:
-        self.passed: dict[str, bool] = {}
-        self.changed: dict[str, bool] = {}
-        self.last_gates: dict[int, Mapping[str, Any]] = {}
-        self.looks: list[Mapping[str, Any]] = []
-        self.answers: list[Mapping[str, Any]] = []
-        self.trees: dict[int, Worktree] = {}
-        for event in told:
-            self._note(event.type, event.data)
-
-    def _note(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind == "answer":
-            self.answers.append(data)
-        elif kind == "worktree":
-            self.trees[data["step"]] = tree_of(data)
-        elif kind == "gate":
-            self.passed[data["run"]] = bool(data["passed"])
-            self.last_gates[data["step"]] = data
-        else:
-            self.looks.append(data)
-            if data["run"] is not None:
-                self.changed[data["run"]] = bool(data["changed"])
-
-
-def recalled(run: Run, chain: BoundChain, read: Queries) -> ChainState:
-    """The state of a chain that another server began. However long that was, only a little of it is held at a time."""
+def restore_state(run: Run, chain: BoundChain, read: Queries) -> ChainState:
+    """The state of a chain that an earlier server began. Of a long history only a part is in memory at a time."""
     state = ChainState(run, chain)
-    pending, answers = [run], []
+    pending = [run]
     while pending:
-        owner = pending.pop()
-        words = _Words(read.events_of_type(owner.id, "gate", "progress", "answer", "worktree"))
-        if owner is run:
-            answers = words.answers
-        state.trees |= words.trees
-        for look in words.looks:
-            state.measured(look["step"], look)
-        for child in read.each_child(owner.id):
-            if child.kind in (Kind.LOOP, Kind.GROUP):
-                pending.append(child)
-                _recall_inner(state, child)
-            elif child.kind is Kind.LEAF and child.step is not None:
-                _recall_leaf(state, child, words)
-    _recall_questions(state, run, answers)
-    _recall_ends(state)
-    for used in read.ended_usage_of_tree(run.id) if run.root == run.id else ():
-        state.note_nested(used)
-    return state
-
-
-def _recall_leaf(state: ChainState, leaf: Run, words: _Words) -> None:
-    state.note(leaf, words.passed.get(leaf.id), words.changed.get(leaf.id))
-    gate = words.last_gates.get(leaf.step) if leaf.step is not None else None
-    if gate is not None and leaf.step is not None and gate["run"] == leaf.id:
-        state.judged(leaf.step, gate)
-
-
-def _recall_questions(state: ChainState, run: Run, answers: Iterable[Mapping[str, Any]]) -> None:
-    """What was asked about lost iterations, and what was answered."""
-    for answer in answers:
-        state.answered(answer["id"], allow=answer["allow"])
+        pending += _restore_children(state, pending.pop(), read)
+    for event in read.events_of_type(run.id, "answer"):
+        state.add_answer(event.data["id"], allow=event.data["allow"])
     for question in run.open_questions:
-        step = state.step_asked_about(question["id"])
-        if step is not None and step not in state.told:
-            state.asked.add(step)
+        step = state.step_of_question(question["id"])
+        if step is not None and step not in state.stop_reasons:
+            state.questions.add(step)
             state.history = decide.busy(state.history, step)
-
-
-def _recall_inner(state: ChainState, one: Run) -> None:
-    if one.step is None:
-        return
-    if not one.ended:
-        live = state.loops if one.kind is Kind.LOOP else state.groups
-        live[one.step] = one.id
-    if one.stop_reason is not None:
-        steps = (one.step,) if one.kind is Kind.LOOP else stage(state.chain, one.step)
-        state.told |= dict.fromkeys(steps, one.stop_reason)
-
-
-def _recall_ends(state: ChainState) -> None:
-    """A step that was told to end with a lost iteration as its last ended so: nothing is asked or begun any more."""
-    for step, reason in state.told.items():
+    for step, reason in state.stop_reasons.items():
+        # A stopped step whose last iteration was lost is over: it neither asks nor starts again.
         last = state.history[step].last
         if last is not None and last.is_lost and not state.history[step].live:
             state.history = decide.halted(state.history, step, reason)
+    for used in read.ended_usage_of_tree(run.id) if run.root == run.id else ():
+        state.add_nested(used)
+    return state
+
+
+def _restore_children(state: ChainState, owner: Run, read: Queries) -> list[Run]:
+    """Add the runs of a chain, loop or group, and its findings about them; return the loops and groups among them."""
+    passed: dict[str, bool] = {}
+    progress: dict[str, bool] = {}
+    last_gates: dict[int, Mapping[str, Any]] = {}  # Only the last, because their output may be long.
+    for event in read.events_of_type(owner.id, "gate", "progress", "worktree"):
+        data = event.data
+        if event.type == "worktree":
+            state.trees[data["step"]] = worktree_of_event(data)
+        elif event.type == "gate":
+            passed[data["run"]] = bool(data["passed"])
+            last_gates[data["step"]] = data
+        else:
+            state.add_snapshot(data["step"], data)
+            if data["run"] is not None:
+                progress[data["run"]] = bool(data["changed"])
+    inner: list[Run] = []
+    for child in read.each_child(owner.id):
+        if child.step is None:
+            continue
+        if child.kind is Kind.LEAF:
+            state.add_leaf(child, passed.get(child.id), progress.get(child.id))
+            if (gate := last_gates.get(child.step)) is not None and gate["run"] == child.id:
+                state.add_gate(child.step, gate)
+        elif child.kind in (Kind.LOOP, Kind.GROUP):
+            inner.append(child)
+            if not child.ended:
+                state.inner[child.kind, child.step] = child.id
+            if child.stop_reason is not None:
+                steps = (child.step,) if child.kind is Kind.LOOP else stage_of(state.chain, child.step)
+                state.stop_reasons |= dict.fromkeys(steps, child.stop_reason)
+    return inner

@@ -1,9 +1,8 @@
-"""Whether work leaves a trace: how a directory stands now, as a value that can be compared with an earlier one.
+"""Snapshots of a directory that can be compared, to detect whether work has changed anything.
 
-In a git repository that is its HEAD, its status and the contents of what the status lists; elsewhere, and where the
-repository's configuration would have to be approved first, the files themselves. Both are bounded, nothing is written,
-and nothing raises: what cannot be looked at counts as changed, because work must not be ended for want of evidence.
-What follows from the comparison is the chain's business.
+In a git repository a snapshot has its HEAD, its status and the contents of what the status lists; elsewhere, and where
+the repository's configuration would have to be approved first, the files themselves. Both are bounded, nothing is
+written, and nothing raises: an unreadable directory counts as changed, because work must not be ended without evidence.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from hocket.errors import NotTrusted, ProgramNotFound, UsageError
@@ -20,7 +20,7 @@ from hocket.workflows.git import QUICK, Git
 
 MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024**2
-"""Contents that are read in one look; of what is beyond only size and time of change count."""
+"""The contents that one snapshot reads; beyond that only size and modification time count."""
 MOST_ENTRIES = 50_000
 WALK_PATIENCE = 20.0
 
@@ -33,35 +33,35 @@ _BY_PRODUCTS = frozenset(
         *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", ".gradle", ".DS_Store"),
     }
 )
-"""What tools make by themselves: it changes with every test run and is not progress."""
+"""Files that tools generate: they change with every test run and are not progress."""
 
 
 def is_by_product(path: str) -> bool:
-    """Whether a path is, or lies in, what tools make by themselves."""
+    """Whether a path is, or is in, something that tools generate."""
     return not _BY_PRODUCTS.isdisjoint(path.split("/"))
 
 
-class Evidence(NamedTuple):
-    """How a directory stands."""
+class Snapshot(NamedTuple):
+    """The state of a directory."""
 
     state: str
-    """A hash of all that was looked at."""
+    """A hash of everything that was examined."""
     kind: str
     """``git``, ``files`` or ``unreadable``."""
     detail: str
-    """For people: what was looked at, or why it could not be."""
+    """For display: what was examined, or why that failed."""
 
 
-def look(cwd: str, git: Git) -> Evidence:
-    """How a directory stands now. Blocks for as long as the looking takes: call it from a thread."""
+def take_snapshot(cwd: str, git: Git) -> Snapshot:
+    """The current state of a directory. Blocks: call it from a thread."""
     try:
-        return _look_with_git(cwd, git) or _look_at_files(cwd)
+        return _git_snapshot(cwd, git) or _file_snapshot(cwd)
     except (OSError, ValueError) as error:
-        return Evidence("", UNREADABLE, f"{cwd} cannot be looked at: {error}")
+        return Snapshot("", UNREADABLE, f"{cwd} cannot be examined: {error}")
 
 
-def changed(before: Evidence, now: Evidence) -> bool:
-    """Whether anything is different, as far as one can tell."""
+def changed(before: Snapshot, now: Snapshot) -> bool:
+    """Whether anything differs; True if that is unknown."""
     if UNREADABLE in (before.kind, now.kind):
         return True
     return (before.kind, before.state) != (now.kind, now.state)
@@ -70,8 +70,8 @@ def changed(before: Evidence, now: Evidence) -> bool:
 # --- Git ----------------------------------------------------------------------------------------------------
 
 
-def _look_with_git(cwd: str, git: Git) -> Evidence | None:
-    """None where git is not there, this is no repository, or it is one that git may not be run in."""
+def _git_snapshot(cwd: str, git: Git) -> Snapshot | None:
+    """None if git is not installed, this is no repository, or git may not be run in it."""
     try:
         where = git(cwd, "rev-parse", "--show-toplevel")
         if where.code != 0 or not where.output.startswith(b"/"):
@@ -85,17 +85,17 @@ def _look_with_git(cwd: str, git: Git) -> Evidence | None:
         return None
     if status.code != 0:
         why = f"took longer than {QUICK:.0f} s" if status.timed_out else "failed"
-        return Evidence("", UNREADABLE, f"{cwd}: git status {why}")
+        return Snapshot("", UNREADABLE, f"{cwd}: git status {why}")
     listed = _listed(status.output)
-    state, reading = hashlib.sha256(head.output + b"\0" + status.output), _Reading()
+    state, limit = hashlib.sha256(head.output + b"\0" + status.output), _ReadLimit()
     for path in listed:
-        state.update(b"\0" + path + b"\0" + _trace(os.path.join(top, path), reading))
+        state.update(b"\0" + path + b"\0" + _state_of(os.path.join(top, path), limit))
     commit = head.output.decode(errors="replace")[:12] if head.code == 0 else "none yet"
-    return Evidence(state.hexdigest(), "git", f"HEAD {commit}, {len(listed)} changed paths{reading.remark}")
+    return Snapshot(state.hexdigest(), "git", f"HEAD {commit}, {len(listed)} changed paths{limit.remark}")
 
 
 def _listed(status: bytes) -> list[bytes]:
-    """The paths of a status. What was renamed brings its old name as an entry of its own, which is gone."""
+    """The paths of a status. A renamed file has an additional entry with its old name, which is skipped."""
     entries = iter(status.split(b"\0"))
     paths = []
     for entry in entries:
@@ -109,15 +109,15 @@ def _listed(status: bytes) -> list[bytes]:
 # --- Files --------------------------------------------------------------------------------------------------
 
 
-class _Reading:
-    """How much has been read in one look, and whether all of it could be."""
+class _ReadLimit:
+    """How much one snapshot has read, and whether it could read everything."""
 
     def __init__(self) -> None:
         self.files = 0
         self.bytes = 0
         self.skimmed = 0
 
-    def has_room_for(self, size: int) -> bool:
+    def may_read(self, size: int) -> bool:
         if self.files >= MOST_FILES or self.bytes + size > MOST_BYTES:
             self.skimmed += 1
             return False
@@ -130,36 +130,36 @@ class _Reading:
         return f" ({self.skimmed} by size and time only)" if self.skimmed else ""
 
 
-def _look_at_files(cwd: str) -> Evidence:
-    state, reading, count = hashlib.sha256(), _Reading(), 0
+def _file_snapshot(cwd: str) -> Snapshot:
+    state, limit, count = hashlib.sha256(), _ReadLimit(), 0
     deadline = time.monotonic() + WALK_PATIENCE
     more = ""
-    # The place itself must be readable; what is inside of it need not be.
+    # The directory itself must be readable; what is in it need not be.
     os.scandir(cwd).close()
     for path in _walk(os.fsencode(cwd)):
         if count >= MOST_ENTRIES or time.monotonic() > deadline:
             more = "; there are more"
             break
         count += 1
-        state.update(path + b"\0" + _trace(path, reading) + b"\0")
-    return Evidence(state.hexdigest(), "files", f"{count} files{reading.remark}{more}")
+        state.update(path + b"\0" + _state_of(path, limit) + b"\0")
+    return Snapshot(state.hexdigest(), "files", f"{count} files{limit.remark}{more}")
 
 
 def _walk(folder: bytes) -> Iterator[bytes]:
     """Every file below, always in the same order. Links are not followed."""
-    ahead = _entries(folder)
-    while ahead:
-        entry = ahead.pop()
+    pending = _entries(folder)
+    while pending:
+        entry = pending.pop()
         if os.fsdecode(entry.name) in _BY_PRODUCTS:
             continue
         if entry.is_dir(follow_symlinks=False):
-            ahead += _entries(entry.path)
+            pending += _entries(entry.path)
         else:
             yield entry.path
 
 
 def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
-    """What is in a folder, the last one first; nothing where it cannot be read."""
+    """The entries of a folder, the last one first; none if it cannot be read."""
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name, reverse=True)
@@ -167,35 +167,30 @@ def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
         return []
 
 
-def _trace(path: bytes, reading: _Reading) -> bytes:
-    """What a file has of its own: its contents where they are small enough, else its size and time of change."""
+def _state_of(path: bytes, limit: _ReadLimit) -> bytes:
+    """What identifies a file's state: its contents if they are small enough, else its size and modification time."""
     try:
         about = os.lstat(path)
         if stat.S_ISLNK(about.st_mode):
             return b"link " + os.readlink(path)
         if stat.S_ISDIR(about.st_mode):
-            # A repository inside of another one is listed by its folder alone.
-            return b"folder " + b"\0".join(_skim(inner) for inner in _some(path))
-        if stat.S_ISREG(about.st_mode) and reading.has_room_for(about.st_size):
+            # A repository inside another one is listed by its folder alone.
+            return b"folder " + b"\0".join(_size_and_time(inner) for inner in islice(_walk(path), MOST_FILES))
+        if stat.S_ISREG(about.st_mode) and limit.may_read(about.st_size):
             return b"%o " % stat.S_IMODE(about.st_mode) + _hash_of(path)
-        return _skim(path)
+        return _size_and_time(path)
     except OSError as error:
         return b"none %d" % (error.errno or 0)
 
 
-def _some(folder: bytes) -> Iterator[bytes]:
-    for _, path in zip(range(MOST_FILES), _walk(folder), strict=False):
-        yield path
-
-
-def _skim(path: bytes) -> bytes:
+def _size_and_time(path: bytes) -> bytes:
     about = os.lstat(path)
     return path + b" %o %d %d" % (about.st_mode, about.st_size, about.st_mtime_ns)
 
 
 def _hash_of(path: bytes) -> bytes:
     found = hashlib.sha256()
-    # If something else has replaced the file, it is not waited for.
+    # Without O_NONBLOCK this would wait if a FIFO had replaced the file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         left = MOST_BYTES

@@ -1,7 +1,4 @@
-"""Running gates: the user's own commands, each in a thread, and the end of one whose word no longer counts.
-
-What a gate decides is the chain driver's business.
-"""
+"""Gates: runs the user's commands, each in a thread, and cancels those whose verdict is not needed any more."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _CANNOT_START = 127
 
 
 class Verdict(NamedTuple):
-    """What came of a gate."""
+    """The result of a gate."""
 
     code: int
     output: str
@@ -35,10 +32,10 @@ class Verdict(NamedTuple):
 
 
 class _Gate:
-    """One that runs, or waits for a thread."""
+    """A gate that runs, or waits for a thread."""
 
     def __init__(self) -> None:
-        self.called_off = False
+        self.cancelled = False
         self.future: Future[programs.ToolResult] | None = None
 
 
@@ -47,40 +44,40 @@ class Gates:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(16, "hocket-gate")
-        # Of their own: what ends a gate must not wait behind gates.
+        # A pool of their own: what cancels a gate must not wait behind gates.
         self._sweeps = ThreadPoolExecutor(4, "hocket-sweep")
         self._gates: dict[str, _Gate] = {}
 
     async def run(self, cookie: str, command: str, cwd: str, env: Mapping[str, str], limit: float) -> Verdict | None:
-        """What the command says, with secrets of its environment masked, or None when it was called off."""
+        """The verdict, with secrets of the environment masked in the output; None when it was cancelled."""
         marked, redactor = {**env, process_tree.COOKIE: cookie}, Redactor(secrets_of(env))
         most = OUTPUT + redactor.longest
         call = partial(programs.run_tool, ["/bin/sh", "-c", command], cwd, marked, limit, output_limit=most)
         gate = self._gates[cookie] = _Gate()
         began = time.monotonic()
         try:
-            gate.future = self._threads.submit(_alone, gate, cookie, call)
-            said = await asyncio.wrap_future(gate.future)
+            gate.future = self._threads.submit(_run_and_sweep, gate, cookie, call)
+            result = await asyncio.wrap_future(gate.future)
         except asyncio.CancelledError:
-            if not gate.called_off:
+            if not gate.cancelled:
                 raise
             return None
         except Exception as error:  # noqa: BLE001 - no thread, no process, no memory: the gate did not pass
-            said = programs.ToolResult(_CANNOT_START, f"{type(error).__name__}: {error}".encode(), timed_out=False)
+            result = programs.ToolResult(_CANNOT_START, f"{type(error).__name__}: {error}".encode(), timed_out=False)
         finally:
             if self._gates.get(cookie) is gate:
                 del self._gates[cookie]
-        if gate.called_off:
+        if gate.cancelled:
             return None
         seconds = round(time.monotonic() - began, 3)
-        output = redactor.tail(said.output, OUTPUT).decode(errors="replace")
-        return Verdict(said.code, output, said.timed_out, seconds)
+        output = redactor.tail(result.output, OUTPUT).decode(errors="replace")
+        return Verdict(result.code, output, result.timed_out, seconds)
 
-    async def call_off(self, cookie: str) -> None:
-        """End a gate: also one that is only about to begin, and one that a server before us began."""
+    async def cancel(self, cookie: str) -> None:
+        """End a gate: also one that is about to start, and one that an earlier server started."""
         gate = self._gates.get(cookie)
         if gate is not None:
-            gate.called_off = True
+            gate.cancelled = True
         await self._sweep(cookie)
         while gate is not None and gate.future is not None and not gate.future.done():
             gate.future.cancel()  # It may still wait for a thread.
@@ -91,14 +88,14 @@ class Gates:
         await asyncio.get_running_loop().run_in_executor(self._sweeps, partial(process_tree.sweep_cookie, cookie))
 
     async def close(self) -> None:
-        await asyncio.gather(*(self.call_off(cookie) for cookie in list(self._gates)))
+        await asyncio.gather(*(self.cancel(cookie) for cookie in list(self._gates)))
         for pool in (self._threads, self._sweeps):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _alone(gate: _Gate, cookie: str, call: Callable[[], programs.ToolResult]) -> programs.ToolResult:
-    """Run the gate, then end what it left running. Blocks."""
-    if gate.called_off:
+def _run_and_sweep(gate: _Gate, cookie: str, call: Callable[[], programs.ToolResult]) -> programs.ToolResult:
+    """Run the gate, then end the processes that it left running. Blocks."""
+    if gate.cancelled:
         return programs.ToolResult(1, b"", timed_out=False)
     try:
         return call()

@@ -1,4 +1,4 @@
-"""Running git. Every git command of Hocket's goes through ``Git``, which runs no hook and no file system monitor.
+"""Running git: every git command goes through ``Git``, which runs no hook and no file system monitor.
 
 A repository's configuration can name programs for git to run (filters, helpers, signers). In a folder that the user
 does not trust git is therefore run only in a repository whose configuration has nothing but harmless keys, and with
@@ -33,7 +33,7 @@ _UNTRUSTED_OPTIONS = ("-c", "safe.bareRepository=explicit")
 _UNTRUSTED_ENV = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 """No transport: a partial clone would fetch what it lacks, from an address that the repository gives."""
 _COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
-_COMPLAINT = 400
+_ERROR_LENGTH = 400
 
 
 def _trusts_nothing(_: str) -> bool:
@@ -43,8 +43,8 @@ def _trusts_nothing(_: str) -> bool:
 class Git:
     """Git with one caller's environment, without the variables that would name another repository.
 
-    ``folder`` is what the user would approve for it, by default the directory that git is run in; ``trusts`` tells
-    whether a folder is trusted. It is asked once, when git is run for the first time.
+    ``folder`` is what the user would approve for it, by default the directory that git is run in; ``trusts`` returns
+    whether a folder is trusted. It is called once, when git is run for the first time.
     """
 
     def __init__(
@@ -67,39 +67,39 @@ class Git:
     def is_trusted(self) -> bool:
         return self._folder is not None and self._trusts(self._folder)
 
-    def __call__(self, cwd: str, *words: str, patience: float = QUICK, may_be_ended: bool = False) -> ToolResult:
-        """``may_be_ended``: the process carries the cookie, by which a caller that gives up finds and ends it.
+    def __call__(self, cwd: str, *args: str, patience: float = QUICK, cancellable: bool = False) -> ToolResult:
+        """``cancellable``: the process carries the cookie, by which a caller that gives up finds and ends it.
 
         ``NotTrusted`` where the repository is not trusted and its configuration has more than harmless keys.
         """
         if not self.is_trusted and (refusal := self._check(cwd)) is not None:
             return refusal
-        return self._run(cwd, words, patience, self._mark if may_be_ended else {})
+        return self._run(cwd, args, patience, self._mark if cancellable else {})
 
     def commit(self, cwd: str, name: str) -> str | None:
-        """The commit that a name stands for."""
-        said = self(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        found = _COMMIT.search(text_of(said))
-        return found[0] if said.code == 0 and found else None
+        """The commit that a name refers to."""
+        result = self(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        found = _COMMIT.search(text_of(result))
+        return found[0] if result.code == 0 and found else None
 
-    def succeeds(self, cwd: str, *words: str) -> bool:
-        return self(cwd, *words).code == 0
+    def succeeds(self, cwd: str, *args: str) -> bool:
+        return self(cwd, *args).code == 0
 
-    def status(self, cwd: str, *words: str, patience: float = QUICK) -> ToolResult:
+    def status(self, cwd: str, *args: str, patience: float = QUICK) -> ToolResult:
         """``git status`` of every changed and unknown path, in the format for programs, entries ending with NUL.
 
         For each submodule it runs git again, with that one's configuration. Without trust it must not.
         """
         outside = () if self.is_trusted else ("--ignore-submodules=dirty",)
-        words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", *outside, *words)
-        return self(cwd, *words, patience=patience)
+        args = ("status", "--porcelain=v1", "-z", "--untracked-files=all", *outside, *args)
+        return self(cwd, *args, patience=patience)
 
     def risky_settings(self, cwd: str) -> list[Setting]:
-        """What the repository's configuration has beside harmless keys; nothing where there is no repository."""
+        """The settings of a repository that are not known to be harmless; none if there is no repository."""
         return self._risky(cwd, self._find(cwd))
 
     def _check(self, cwd: str) -> ToolResult | None:
-        """Raise unless git may be run in this repository. What git said where there is none that it would use."""
+        """Raise unless git may be run in this repository. Return git's error if there is no repository."""
         if cwd in self._checked:
             return None
         where = self._find(cwd)
@@ -118,7 +118,7 @@ class Git:
         return [one for path in _config_files(cwd, where) for one in self._settings(path) if not _is_harmless(one.key)]
 
     def _find(self, cwd: str) -> ToolResult:
-        """Where git finds the repository of a directory, which executes nothing of it."""
+        """The paths of a directory's repository; finding them executes nothing of it."""
         return self._run(cwd, ("rev-parse", "--absolute-git-dir", "--git-common-dir"), CONFIG_SECONDS, {})
 
     def _settings(self, path: str) -> Iterator[Setting]:
@@ -130,41 +130,41 @@ class Git:
             return
         if content is None:
             return
-        words = ("config", "--file", "-", "--no-includes", "--list", "-z")
-        said = self._run("/", words, CONFIG_SECONDS, {}, content)
-        if said.code != 0 or said.timed_out or len(said.output) >= OUTPUT_LIMIT:
+        args = ("config", "--file", "-", "--no-includes", "--list", "-z")
+        result = self._run("/", args, CONFIG_SECONDS, {}, content)
+        if result.code != 0 or result.timed_out or len(result.output) >= OUTPUT_LIMIT:
             yield Setting(path, "", f"{path} cannot be read by git")
             return
-        for entry in text_of(said).split("\0")[:-1]:
+        for entry in text_of(result).split("\0")[:-1]:
             key, _, value = entry.partition("\n")
             yield Setting(path, key, value)
 
     def _run(
-        self, cwd: str, words: Sequence[str], patience: float, more: Mapping[str, str], stdin: bytes | None = None
+        self, cwd: str, args: Sequence[str], patience: float, more: Mapping[str, str], stdin: bytes | None = None
     ) -> ToolResult:
         options = _OPTIONS if self.is_trusted else (*_OPTIONS, *_UNTRUSTED_OPTIONS)
         env = {**self._env, **more, **({} if self.is_trusted else _UNTRUSTED_ENV)}
         try:
-            return run_tool(["git", *options, *words], cwd, env, patience, OUTPUT_LIMIT, stdin)
+            return run_tool(["git", *options, *args], cwd, env, patience, OUTPUT_LIMIT, stdin)
         except FileNotFoundError:
             if not os.path.isdir(cwd):
-                raise UsageError(f"{cwd} is gone") from None
-            raise ProgramNotFound("git is not there: no program 'git' on PATH", "install git") from None
+                raise UsageError(f"{cwd} does not exist any more") from None
+            raise ProgramNotFound("git is not installed: no program 'git' on PATH", "install git") from None
         except OSError as error:
             raise UsageError(f"git cannot be run in {cwd}: {error.strerror}") from error
 
 
-def text_of(said: ToolResult) -> str:
-    return said.output.decode(errors="surrogateescape")
+def text_of(result: ToolResult) -> str:
+    return result.output.decode(errors="surrogateescape")
 
 
-def complaint(said: ToolResult) -> str:
-    """What git had against it, in its own words."""
-    if said.timed_out:
+def error_text(result: ToolResult) -> str:
+    """What git reported as the error."""
+    if result.timed_out:
         return "git took too long"
-    lines = [line for line in said.output.decode(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    return " ".join(told)[-_COMPLAINT:] or f"git ended with exit code {said.code}"
+    lines = [line for line in result.output.decode(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    return " ".join(errors)[-_ERROR_LENGTH:] or f"git ended with exit code {result.code}"
 
 
 # --- Configuration of a repository --------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Setting(NamedTuple):
     key: str
     """Empty where the file cannot be read."""
     value: str
-    """Then the reason."""
+    """Then the reason why it cannot be read."""
 
 
 _ANY = frozenset({"*"})
@@ -202,7 +202,7 @@ _HARMLESS = {
     "lfs": frozenset({"repositoryformatversion"}),
     "lfs.*": frozenset({"access", "locksverify"}),
 }
-"""Keys, in small letters, by which none of our commands runs a program, reads another file or works elsewhere."""
+"""Keys, in lower case, with which none of our commands runs a program, reads another file or works elsewhere."""
 
 
 def _is_harmless(key: str) -> bool:

@@ -1,8 +1,8 @@
-"""Where the steps of a chain work, and whether they are trusted there when they begin.
+"""The working directories of steps, and whether they are trusted when a step begins.
 
 A worktree has what was committed, which need not be what the user approved in the project itself, and a step may have
 changed the project before the next one begins. So a trusted agent is started as one only if the settings there are
-those that were approved. Needs no event loop; the worktrees of live chains are in ``chain_worktrees``.
+those that were approved.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from hocket.trust.folder_contents import Cover, above, outside, servers_written_
 from hocket.workflows.worktrees import FOLDER
 
 
-def in_a_worktree(agent: Agent, approvals: Approvals) -> Agent:
-    """The same agent where its project is another folder: its CLI finds servers in all folders above, which are others.
+def agent_in_worktree(agent: Agent, approvals: Approvals) -> Agent:
+    """The same agent in a worktree: its CLI finds servers in all folders above, which are not those of the project.
 
-    What the user has switched off for the project it knows here as well: to it a worktree is its repository.
+    Servers that the user disabled for the project stay disabled: to the CLI a worktree is its repository.
     """
     if not agent.trusted:
         return agent
-    around = approvals.untrusted_servers(place_of_worktrees(approvals.home)) if approvals.home else ()
+    around = approvals.untrusted_servers(worktrees_folder(approvals.home)) if approvals.home else ()
     return replace(agent, untrusted_servers=tuple(sorted({*agent.untrusted_servers, *around})))
 
 
-def place_of_worktrees(home: str) -> str:
-    """The folder that all worktrees lie in."""
+def worktrees_folder(home: str) -> str:
+    """The folder that all worktrees are in."""
     return os.path.join(home, FOLDER)
 
 
-def untrusted(agent: Agent) -> Agent:
+def without_trust(agent: Agent) -> Agent:
     approved = tuple(one for one in agent.approvals if one.strangers is None)
     return replace(agent, trusted=False, untrusted_servers=(), approvals=approved)
 
@@ -49,14 +49,13 @@ def approval_of(
     *,
     isolated: bool,
 ) -> FolderApproval | None:
-    """What a step has to be compared with whenever it starts; None if it relies on no approval.
+    """The approved settings to compare with whenever a step starts; None if it relies on no approval.
 
-    Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
-    files as they are.
+    Trusting a folder with all its future contents includes its commits; an approval is of the files as they are.
     """
     if not agent.trusted or approvals.lists(cwd) or approvals.home is None:
         return None
-    trees = place_of_worktrees(approvals.home)
+    trees = worktrees_folder(approvals.home)
     others = (
         f"the settings in its worktree are not those that you approved in {cwd}, or servers above it are not those of"
         " when this began, so they are off, with all hooks and servers; commit the approved settings, or look for a"
@@ -70,55 +69,55 @@ def approval_of(
     return FolderApproval(fingerprint(cwd), servers_written_in(around), approvals.cover.users, without)
 
 
-def approved_anew(step: Step, home: str) -> Step:
-    """The same step where the user vouches for its folder as it is now, and for the servers around where it works.
+def reapproved(step: Step, home: str) -> Step:
+    """The same step as if the user approved its folder as it is now, and the servers in the folders above.
 
-    Whether they do has to be looked at after this: what is written in between is then another than this has seen.
+    Whether that is so has to be checked after this: then a change in between differs from what this has read.
     """
     if step.approval is None:
         return step
     settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
-    return around_anew(replace(step, approval=replace(step.approval, settings=settings)), home)
+    return with_current_servers(replace(step, approval=replace(step.approval, settings=settings)), home)
 
 
-def around_anew(step: Step, home: str) -> Step:
-    """The same step with the servers around where it works as they are now, under the same condition."""
+def with_current_servers(step: Step, home: str) -> Step:
+    """The same step with the servers above its directory as they are now, under the same condition."""
     if step.approval is None or (step.isolation is not None and step.isolation.strangers is None):
         return step  # Without the names of the disabled servers nothing can be compared.
-    around = above(place_of_worktrees(home)) if step.isolation else outside(step.spec.cwd)
+    around = above(worktrees_folder(home)) if step.isolation else outside(step.spec.cwd)
     return replace(step, approval=replace(step.approval, servers=servers_written_in(around)))
 
 
-def placed(step: Step, tree: Worktree | None) -> Spec:
-    """A step's process where it works, with what that folder may bring along.
+def spec_in_directory(step: Step, tree: Worktree | None) -> Spec:
+    """A step's spec in its working directory, with as much trust as the files there have.
 
     ``UsageError`` when its worktree lacks the folder that it is to work in.
     """
-    cwd = step.spec.cwd
-    if tree is not None and step.isolation is not None:
-        cwd = folder(step, tree)
-        if not os.path.isdir(cwd):
-            inside = step.isolation.inside
-            raise UsageError(f"{inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
-    spec = step.spec if step.approval is None or _has(cwd, step.approval) else step.approval.without
+    cwd = working_directory(step, tree)
+    if tree is not None and step.isolation is not None and not os.path.isdir(cwd):
+        inside = step.isolation.inside
+        raise UsageError(f"{inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
+    spec = step.spec if step.approval is None or _is_as_approved(cwd, step.approval) else step.approval.without
     return replace(spec, cwd=cwd)
 
 
 def has_restrictions(before: Spec, trusted: Spec, spec: Spec) -> bool:
-    """Whether an earlier start was restricted as this one is, where that is more than the trusted one."""
-    return {word for word in spec.argv if word not in trusted.argv} <= set(before.argv)
+    """Whether an earlier start had all restrictions that this one has in addition to the trusted one."""
+    return {argument for argument in spec.argv if argument not in trusted.argv} <= set(before.argv)
 
 
-def folder(step: Step, tree: Worktree) -> str:
-    """Where a step works in its worktree."""
+def working_directory(step: Step, tree: Worktree | None) -> str:
+    """The directory of a step: in its worktree, if it has one."""
+    if tree is None:
+        return step.spec.cwd
     inside = step.isolation.inside if step.isolation else ""
     return os.path.join(tree.path, inside) if inside else tree.path
 
 
-def _has(cwd: str, relied_on: FolderApproval) -> bool:
-    """Whether a folder brings along what was approved, and those around it what they did."""
+def _is_as_approved(cwd: str, approval: FolderApproval) -> bool:
+    """Whether the settings in a folder, and the servers in those above it, are as approved."""
     try:
-        is_own = Cover(relied_on.users).fingerprint(cwd) == relied_on.settings
-        return is_own and servers_written_in(outside(cwd)) == relied_on.servers
+        is_own = Cover(approval.users).fingerprint(cwd) == approval.settings
+        return is_own and servers_written_in(outside(cwd)) == approval.servers
     except NotTrusted:
         return False

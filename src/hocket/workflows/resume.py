@@ -1,14 +1,13 @@
 """Resuming ended runs: an agent's session, or the rest of a chain.
 
-A run that ended goes in, what to start comes out: one process, or a chain with the steps that are left. It is made of
-what was bound then, so later edits change nothing; but what it could do because the user vouched for it
-has to be vouched for still. Starting it is the engine's business.
+A resumed run is made of what was bound for the ended one, so later edits change nothing. Everything that it could do
+because of an approval has to be approved still.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,15 +30,22 @@ from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers
 from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
-from hocket.workflows.chain_state import tree_of
-from hocket.workflows.chain_worktrees import Trees
-from hocket.workflows.isolation import approved_anew, around_anew, folder, has_restrictions, place_of_worktrees, placed
+from hocket.workflows.chain_state import worktree_of_event
+from hocket.workflows.chain_worktrees import ChainWorktrees
+from hocket.workflows.isolation import (
+    has_restrictions,
+    reapproved,
+    spec_in_directory,
+    with_current_servers,
+    working_directory,
+    worktrees_folder,
+)
 from hocket.workflows.request import ResumeRequest
 from hocket.workflows.start import Assignment, Starter
 from hocket.workflows.step_prompts import stage_result
 
 ResultOf = Callable[[str], str | None]
-"""What a run, by its id, came to."""
+"""The result of a run, by its id."""
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
@@ -48,11 +54,13 @@ _chain_spec = msgspec.json.Decoder(BoundChain)
 class Resumer:
     """Continues ended runs in new ones. One per server."""
 
-    def __init__(self, home: Path, journal: Journal, starter: Starter, trees: Trees, limits: Limits) -> None:
+    def __init__(
+        self, home: Path, journal: Journal, starter: Starter, worktrees: ChainWorktrees, limits: Limits
+    ) -> None:
         self._home = home
         self._journal = journal
         self._starter = starter
-        self._trees = trees
+        self._worktrees = worktrees
         self._limits = limits
 
     async def resume(
@@ -64,30 +72,41 @@ class Resumer:
 
         async def create() -> Run:
             check_disk(self._home, self._limits)
-            async with self._trees.reuse:  # One at a time, so that no run is resumed twice at once.
-                found = await self._journal.read_aside(partial(bound, run=run, request=request))
-                found = await self._starter.run_in_folder(found.cwd, vouched_for, found, str(self._home))
-                if isinstance(found, Spec):
-                    await self._restore_directory(found)
-                return await self._starter.start_bound(found, key, assignment=assignment)
+            async with self._worktrees.reuse:  # One at a time, so that no run is resumed twice at once.
+                bound = await self._journal.read_aside(partial(bind_resume, run=run, request=request))
+                bound = await self._starter.run_in_folder(bound.cwd, check_approvals, bound, str(self._home))
+                if isinstance(bound, Spec):
+                    await self._restore_worktree(bound)
+                    check_directory(bound.cwd)
+                return await self._starter.start_bound(bound, key, assignment=assignment)
 
         return await self._starter.once(key, create)
 
-    async def _restore_directory(self, spec: Spec) -> None:
-        """Have the directory of a session there: the worktree of a step may have been removed since."""
-        home = await self._journal.read_aside(partial(home_of, spec=spec))
-        if home is not None:
-            home = await self._starter.run_in_folder(spec.cwd, home_now, home, spec, str(self._home))
-        if home is not None and home.is_lost():
-            prepared = await self._trees.restore(f"restore-{os.path.basename(home.tree.path)}", home.step, home.tree)
-            check_home(home, spec, prepared.spec)
-        elif home is not None:
-            check_home(home, spec, await self._starter.run_in_folder(spec.cwd, placed, home.step, home.tree))
-        check_directory(spec.cwd)
+    async def _restore_worktree(self, spec: Spec) -> None:
+        """Check the worktree that a session works in, if it is in one; create it again if it was removed."""
+        place = await self._journal.read_aside(partial(worktree_of_session, spec=spec))
+        if place is None:
+            return
+        step, tree = await self._starter.run_in_folder(spec.cwd, _check_servers, place, spec, str(self._home))
+        now = await self._starter.run_in_folder(spec.cwd, _spec_if_exists, step, tree)
+        if now is None:
+            # From its branch, or if that is removed as well, as it began.
+            fresh = not await self._worktrees.exists(step, tree)
+            cookie = f"restore-{os.path.basename(tree.path)}"
+            now = (await self._worktrees.prepare(cookie, step, tree, fresh=fresh)).spec
+        if not has_restrictions(spec, step.spec, now):
+            raise NotTrusted(
+                f"the settings in {tree.path}, or servers above it, are not those that its agent was started with",
+                f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
+            )
 
 
-def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
-    """What to start so that the work of an ended run goes on."""
+def _spec_if_exists(step: Step, tree: Worktree) -> Spec | None:
+    return spec_in_directory(step, tree) if os.path.lexists(working_directory(step, tree)) else None
+
+
+def bind_resume(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
+    """What to start in order to continue an ended run."""
     if run.kind is not Kind.CHAIN and request.start_at is not None:
         raise UsageError(f"run {run.number} is not a chain and has no steps", "Leave out --from")
     if run.kind is Kind.CHAIN:
@@ -95,27 +114,27 @@ def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
         record = read.spec(run.id)
         chain = _chain_spec.decode(_with_secrets(record, request))
         sessions = _sessions(read, run)
-        if _is_about_the_chain(run, chain, sessions, request):
-            _check_alone(read.last_resuming(run), run, request)
-            left = _left_of(read, run, chain, request.start_at)
-            first = replace(left.steps[0], spec=_told_what_is_missing(left.steps[0].spec, record, request))
-            return replace(left, steps=(first, *left.steps[1:]))
-    return _session_again(read, _with_a_session(read, run), request)
+        if _means_chain(run, chain, sessions, request):
+            _check_not_resumed(read.last_resuming(run), run, request)
+            rest = _rest_of(read, run, chain, request.start_at)
+            first = replace(rest.steps[0], spec=_with_secret_notice(rest.steps[0].spec, record, request))
+            return replace(rest, steps=(first, *rest.steps[1:]))
+    return _resume_session(read, run, request)
 
 
-def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
-    """The same, as it may be started now. Raise unless the user still vouches for all that it was given at first."""
+def check_approvals(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
+    """The same, as it may be started now. Raise if an approval that it relied on does not hold any more."""
     if isinstance(bound, Spec):
-        _check_vouched(bound, home)
+        _check_spec(bound, home)
         return bound
-    anew = tuple(approved_anew(step, home) for step in bound.steps)
+    steps = tuple(reapproved(step, home) for step in bound.steps)
     for step in bound.steps:
-        _check_vouched(step.spec, home)
-        _check_around(step, home)
-    return replace(bound, steps=anew)
+        _check_spec(step.spec, home)
+        _check_servers_above(step, home)
+    return replace(bound, steps=steps)
 
 
-def _check_vouched(spec: Spec, home: str) -> None:
+def _check_spec(spec: Spec, home: str) -> None:
     if spec.vouched or spec.leave:
         approvals = users_approvals(home, spec.env)
         for one in spec.vouched:
@@ -124,11 +143,11 @@ def _check_vouched(spec: Spec, home: str) -> None:
         check_leave(spec.leave, approvals)
 
 
-def _check_around(step: Step, home: str) -> None:
-    """Raise if an agent that is trusted would find unapproved servers around its worktree."""
+def _check_servers_above(step: Step, home: str) -> None:
+    """Raise if a trusted agent would find unapproved servers above its worktree."""
     if step.isolation is not None and step.isolation.strangers is not None:
         approvals = users_approvals(home, step.spec.env)
-        check_untrusted_servers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
+        check_untrusted_servers(step.agent, worktrees_folder(home), step.isolation.strangers, approvals)
 
 
 def _with_secrets(record: bytes, request: ResumeRequest) -> bytes:
@@ -138,7 +157,8 @@ def _with_secrets(record: bytes, request: ResumeRequest) -> bytes:
     return reveal(record, lambda name, _: given.get(name))
 
 
-def _told_what_is_missing(spec: Spec, record: bytes, request: ResumeRequest) -> Spec:
+def _with_secret_notice(spec: Spec, record: bytes, request: ResumeRequest) -> Spec:
+    """The spec with a notice about secret variables that the caller does not have."""
     missing = sorted(secret_names(record) - request.environment.keys())
     if not missing:
         return spec
@@ -151,7 +171,7 @@ def _check_ended(run: Run) -> None:
         raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
 
 
-def _check_alone(last: Run | None, run: Run, request: ResumeRequest) -> None:
+def _check_not_resumed(last: Run | None, run: Run, request: ResumeRequest) -> None:
     """Raise if the run is being resumed, or was resumed before: then that run is the one to resume."""
     if last is None:
         return
@@ -166,82 +186,67 @@ def _check_alone(last: Run | None, run: Run, request: ResumeRequest) -> None:
         )
 
 
+# --- A session ----------------------------------------------------------------------------------------------
+
+
 def _sessions(read: Queries, run: Run) -> list[Run]:
     return [one for one in read.below(run.id) if one.session_id is not None]
 
 
-# --- A session ----------------------------------------------------------------------------------------------
-
-
-def _with_a_session(read: Queries, run: Run) -> Run:
-    """The one run below a chain that has a session; raise if there are several."""
+def _resume_session(read: Queries, run: Run, request: ResumeRequest) -> Spec:
+    """Continue the session of a run, or of the only run below it that has one."""
     below = [] if run.kind is Kind.LEAF else _sessions(read, run)
     if len(below) > 1:
         raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {_numbers(below)}")
-    return below[0] if below else run
-
-
-def _session_again(read: Queries, run: Run, request: ResumeRequest) -> Spec:
+    run = below[0] if below else run
     _check_ended(run)
     sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
     if sessions is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
-    before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, request)), record, request)
-    again = sessions.resume(before, run.session_id, request.prompt or "")
-    if request.session and again.stdin != "lines":
+    before = _with_secret_notice(_leaf_spec.decode(_with_secrets(record, request)), record, request)
+    resumed = sessions.resume(before, run.session_id, request.prompt or "")
+    if request.session and resumed.stdin != "lines":
         raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
-    spent = before.session_tokens + (run.tokens or 0)
-    return replace(again, resumed_from=run.id, session=request.session, loop=False, timeout=None, session_tokens=spent)
+    used = before.session_tokens + (run.tokens or 0)
+    return replace(resumed, resumed_from=run.id, session=request.session, loop=False, timeout=None, session_tokens=used)
 
 
-class Home(NamedTuple):
+class StepWorktree(NamedTuple):
     """The worktree that an agent of a chain's step worked in."""
 
     step: Step
     tree: Worktree
 
-    def is_lost(self) -> bool:
-        return not os.path.lexists(folder(self.step, self.tree))
 
+def _check_servers(place: StepWorktree, before: Spec, home: str) -> StepWorktree:
+    """The same with the servers above all worktrees as they are now; raise if they are not approved.
 
-def home_now(home: Home, before: Spec, hockets: str) -> Home:
-    """The same where the user vouches for the servers that are written around all worktrees by now.
-
-    Raise where they do not, unless the session was started without any.
+    A session that was started without any servers needs no approval.
     """
-    without = home.step.approval.without if home.step.approval is not None else None
-    if without is not None and has_restrictions(before, home.step.spec, without):
-        return home
-    anew = around_anew(home.step, hockets)
-    _check_around(home.step, hockets)
-    return home._replace(step=anew)
+    step = place.step
+    without = step.approval.without if step.approval is not None else None
+    if without is not None and has_restrictions(before, step.spec, without):
+        return place
+    current = with_current_servers(step, home)
+    _check_servers_above(step, home)
+    return place._replace(step=current)
 
 
-def check_home(home: Home, before: Spec, now: Spec) -> None:
-    """Raise unless a start in a worktree was restricted as one has to be now, with the settings that are in it."""
-    step, tree = home
-    if not has_restrictions(before, step.spec, now):
-        raise NotTrusted(
-            f"the settings in {tree.path}, or servers above it, are not those that its agent was started with",
-            f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
-        )
-
-
-def home_of(read: Queries, spec: Spec) -> Home | None:
-    """The worktree of a session that goes on, whether it is there or not; None where it never was one."""
+def worktree_of_session(read: Queries, spec: Spec) -> StepWorktree | None:
+    """The worktree of a resumed session, whether it still exists or not; None if it never had one."""
     leaf = read.run(spec.resumed_from or "")
     while leaf is not None and leaf.parent is None and leaf.resumed_from is not None:
-        leaf = read.run(leaf.resumed_from)  # It went on with a session before.
+        leaf = read.run(leaf.resumed_from)  # It resumed a session itself.
     chain = read.run(leaf.parent or "") if leaf is not None else None
     while chain is not None and chain.kind is not Kind.CHAIN:
         chain = read.run(chain.parent or "")
     if chain is None:
         return None
     steps = _chain_spec.decode(read.spec(chain.id)).steps
-    told = [event.data for event in read.events_of_type(chain.id, "worktree")]
-    found = (Home(steps[data["step"]], tree_of(data)) for data in told)
-    return next((home for home in found if spec.cwd == folder(home.step, home.tree)), None)
+    events = [event.data for event in read.events_of_type(chain.id, "worktree")]
+    places = (StepWorktree(steps[data["step"]], worktree_of_event(data)) for data in events)
+    return next((place for place in places if spec.cwd == working_directory(*place)), None)
 
 
 def _numbers(runs: Sequence[Run]) -> str:
@@ -251,8 +256,8 @@ def _numbers(runs: Sequence[Run]) -> str:
 # --- A chain ------------------------------------------------------------------------------------------------
 
 
-def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], request: ResumeRequest) -> bool:
-    """Whether who goes on with a chain means all of it, and not the session of an agent in it."""
+def _means_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], request: ResumeRequest) -> bool:
+    """Whether a request to resume a chain means all of it, rather than the session of an agent in it."""
     is_chosen, is_done = request.start_at is not None, run.status is Status.DONE
     if request.is_message and (is_chosen or (not is_done and len(chain.steps) > 1)):
         named = f"; to go on with one agent's session, name its run: {_numbers(sessions)}" if sessions else ""
@@ -262,45 +267,34 @@ def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], re
         )
     if is_chosen or request.is_message:
         return is_chosen
-    if _is_one_agent(chain) and len(sessions) == 1:
+    # The user of a loop or a gate wants the work finished; resuming a single agent means its session.
+    is_one_agent = len(chain.steps) == 1 and not (chain.steps[0].loop or chain.steps[0].until or chain.until)
+    if is_one_agent and len(sessions) == 1:
         return False
     return not is_done or not sessions
 
 
-def _is_one_agent(chain: BoundChain) -> bool:
-    """Whether a chain is a single agent and nothing more: then resuming it means the session of that agent.
-
-    A loop or a gate is more. Their user wants the work finished, not a word with the last one who tried.
-    """
-    return len(chain.steps) == 1 and not chain.steps[0].loop and not (chain.steps[0].until or chain.until)
-
-
-def _left_of(read: Queries, run: Run, chain: BoundChain, wanted: int | str | None) -> BoundChain:
+def _rest_of(read: Queries, run: Run, chain: BoundChain, start_at: int | str | None) -> BoundChain:
     def result_of(run_id: str) -> str | None:
         leaf = read.run(run_id)
         return leaf.result if leaf else None
 
-    left = rest(chain, run, wanted, result_of, _trees(read, run))
-    for cwd in dict.fromkeys([left.cwd, *(step.spec.cwd for step in left.steps)]):
+    def has_started(step: int) -> bool:
+        runs = run.steps[step]["runs"] if step < len(run.steps) else []
+        return any((leaf := read.run(one)) is not None and leaf.started_at is not None for one in runs)
+
+    events = [event.data for event in read.events_of_type(run.id, "worktree")]
+    trees = {data["step"]: worktree_of_event(data) for data in events if has_started(data["step"])}
+    rest = remaining_chain(chain, run, start_at, result_of, trees)
+    for cwd in dict.fromkeys([rest.cwd, *(step.spec.cwd for step in rest.steps)]):
         check_directory(cwd)
-    return left
+    return rest
 
 
-def _trees(read: Queries, run: Run) -> dict[int, Worktree]:
-    """The worktrees of a chain in which an agent has worked."""
-    told = (event.data for event in read.events_of_type(run.id, "worktree"))
-    return {data["step"]: tree_of(data) for data in told if _has_begun(read, run, data["step"])}
-
-
-def _has_begun(read: Queries, run: Run, step: int) -> bool:
-    runs = run.steps[step]["runs"] if step < len(run.steps) else []
-    return any((leaf := read.run(one)) is not None and leaf.started_at is not None for one in runs)
-
-
-def rest(
+def remaining_chain(
     chain: BoundChain,
     run: Run,
-    wanted: int | str | None,
+    start_at: int | str | None,
     result_of: ResultOf,
     trees: Mapping[int, Worktree] = MappingProxyType({}),
 ) -> BoundChain:
@@ -308,54 +302,53 @@ def rest(
 
     Of a group the incomplete members continue; a chosen group starts as a whole.
     """
+    results = tuple(_last_result(run, step, result_of) for step in range(len(chain.steps)))
     whole = list(stages(chain.steps))
     done = [_is_complete(run, steps) for steps in whole]
-    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, whole, wanted)
+    begin = _first_incomplete(run, done) if start_at is None else _chosen_stage(chain, run, whole, start_at)
     before = [steps for steps, complete in zip(whole[:begin], done, strict=False) if complete]
     first = whole[begin][0]
-    kept = [step for step in whole[begin] if wanted is None and _is_complete(run, (step,))]
-    left = [step for step in range(first, len(chain.steps)) if step not in kept]
-    results = tuple((chain.steps[step].agent, _last_result(run, step, result_of)) for step in kept)
-    # What comes later has to see what these will do, so it begins anew.
+    kept = [step for step in whole[begin] if start_at is None and _is_complete(run, (step,))]
+    rest = [step for step in range(first, len(chain.steps)) if step not in kept]
+    # Later steps begin anew, because they need the work of these.
     own = {step: trees[step] for step in whole[begin] if step in trees}
     return replace(
         chain,
-        name=_name(chain, left),
-        steps=tuple(_in_its_tree(chain.steps[step], own.get(step)) for step in left),
-        trees=(*chain.trees, *_trees_of(chain, before, trees, first)),
+        name=_name(chain, rest),
+        steps=tuple(_with_worktree(chain.steps[step], own.get(step)) for step in rest),
+        trees=(*chain.trees, *_earlier_trees(chain, before, trees, first)),
         kept_trees=(*(chain.kept_trees if first == 0 else ()), *(own[step] for step in kept if step in own)),
-        previous=_result(chain, run, before[-1], result_of) if before else chain.previous,
+        previous=stage_result(chain, before[-1], results) if before else chain.previous,
         resumed_from=run.id,
-        first=chain.first + len(chain.steps) - len(left),
-        kept=(*(chain.kept if first == 0 else ()), *results),
+        first=chain.first + len(chain.steps) - len(rest),
+        kept=(*(chain.kept if first == 0 else ()), *((chain.steps[step].agent, results[step]) for step in kept)),
     )
 
 
-def _trees_of(
+def _earlier_trees(
     chain: BoundChain, before: Sequence[range], trees: Mapping[int, Worktree], first: int
-) -> Iterator[tuple[Worktree, ...]]:
-    """The worktrees of the stages that went before, with those of members that were complete even earlier."""
-    earlier = chain.kept_trees if first > 0 else ()
-    if earlier and (not before or before[0].start != 0):
-        yield earlier
+) -> list[tuple[Worktree, ...]]:
+    """The worktrees of complete stages by stage, with those of members that were complete even earlier."""
+    kept = chain.kept_trees if first > 0 else ()
+    found = [] if before and before[0].start == 0 else [kept]
     for steps in before:
         members = tuple(trees[step] for step in steps if step in trees)
-        if found := (*(earlier if steps.start == 0 else ()), *members):
-            yield found
+        found.append((*(kept if steps.start == 0 else ()), *members))
+    return [stage for stage in found if stage]
 
 
-def _in_its_tree(step: Step, tree: Worktree | None) -> Step:
+def _with_worktree(step: Step, tree: Worktree | None) -> Step:
     return step if step.isolation is None else replace(step, isolation=replace(step.isolation, tree=tree))
 
 
-def _name(chain: BoundChain, left: Sequence[int]) -> str:
-    """The chain's own name; where it goes by its text, the part of it that is left."""
+def _name(chain: BoundChain, rest: Sequence[int]) -> str:
+    """The chain's own name; if that is its text, the part of it that is left."""
     try:
         written = parse(chain.name)
     except ChainSyntaxError:
         return chain.name
     is_text = [step.agent for step in written] == [step.agent for step in chain.steps]
-    return render(written[step] for step in left) if is_text else chain.name
+    return render(written[step] for step in rest) if is_text else chain.name
 
 
 def _is_complete(run: Run, steps: Sequence[int]) -> bool:
@@ -371,45 +364,25 @@ def _first_incomplete(run: Run, done: Sequence[bool]) -> int:
     return done.index(False)
 
 
-def _result(chain: BoundChain, run: Run, steps: Sequence[int], result_of: ResultOf) -> str | None:
-    """What a stage came to: each step's last iteration tells it."""
-    results: list[str | None] = [None for _ in chain.steps]
-    for step in steps:
-        results[step] = _last_result(run, step, result_of)
-    return stage_result(chain, steps, results)
-
-
 def _last_result(run: Run, step: int, result_of: ResultOf) -> str | None:
-    runs = run.steps[step]["runs"]
+    runs = run.steps[step]["runs"] if step < len(run.steps) and _is_complete(run, (step,)) else []
     return result_of(runs[-1]) if runs else None
 
 
-def _chosen(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:
-    number = _number(wanted)
-    if number is not None:
-        if not 1 <= number <= len(whole):
-            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, whole))
-        return number - 1
-    found = [place for place, steps in enumerate(whole) if any(_is_called(chain, step, wanted) for step in steps)]
+def _chosen_stage(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:
+    """The position of the stage with this number, from 1, or with a step of this name."""
+    agents = [[(chain.steps[step].agent, chain.steps[step].spec.agent) for step in steps] for steps in whole]
+    texts = (", ".join(name for name, _ in members) for members in agents)
+    texts = (f"({text})" if len(members) > 1 else text for text, members in zip(texts, agents, strict=True))
+    listed = "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))
+    # A longer text is not the number of a step, and Python refuses to convert a very long one.
+    if isinstance(wanted, int) or (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10):
+        if not 1 <= int(wanted) <= len(whole):
+            raise UsageError(f"run {run.number} has no step {int(wanted)}", listed)
+        return int(wanted) - 1
+    found = [place for place, members in enumerate(agents) if any(wanted in names for names in members)]
     if not found:
-        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, whole))
+        raise UsageError(f"run {run.number} has no step {wanted!r}", listed)
     if len(found) > 1:
-        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, whole))
+        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", listed)
     return found[0]
-
-
-def _number(wanted: int | str) -> int | None:
-    if isinstance(wanted, int):
-        return wanted
-    # Longer ones are no number of a step, and very long ones are not even a number to Python.
-    return int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 else None
-
-
-def _is_called(chain: BoundChain, step: int, wanted: int | str) -> bool:
-    return wanted in (chain.steps[step].agent, chain.steps[step].spec.agent)
-
-
-def _listed(chain: BoundChain, whole: Sequence[range]) -> str:
-    named = (", ".join(chain.steps[step].agent for step in steps) for steps in whole)
-    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, whole, strict=True))
-    return "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))

@@ -1,8 +1,7 @@
-"""Git worktrees for the steps of chains: finding a repository, making one there, looking at one, taking one away.
+"""Git worktrees for the steps of chains: finding a repository, creating a worktree, inspecting and removing it.
 
-Only git is asked, by way of ``git``. The user's own working tree is never written to. What was made is never taken
-away when anything could be lost with it. Functions here block: call them from a thread. When a step gets a worktree,
-and where it begins, is decided in ``isolation``.
+Everything is done by git. The user's own working tree is never written to, and a worktree is removed only if nothing
+would be lost with it. Functions here block: call them from a thread.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from hocket.errors import NotTrusted, ProgramNotFound, UsageError
 from hocket.keeper.programs import ToolResult
 from hocket.model import Worktree
 from hocket.workflows.directory_state import is_by_product
-from hocket.workflows.git import Git, complaint, text_of
+from hocket.workflows.git import Git, error_text, text_of
 
 FOLDER = "worktrees"
 """In HOCKET_HOME."""
 BRANCHES = "hocket"
-"""What the names of our branches begin with."""
+"""The prefix of the names of our branches."""
 PATIENCE = 600.0
 """Seconds for a checkout, which may be a large one."""
 ATTEMPTS = 8
-AT_ONCE = 1000
-"""So many commits fit into one command line."""
+COMMITS_AT_ONCE = 1000
+"""How many commits fit into one command line."""
 
 _LOCKED = re.compile(
     r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*/worktrees/",
@@ -41,19 +40,19 @@ _LOCKED = re.compile(
 # --- Repositories -------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class RepositoryPath(NamedTuple):
     """A working directory in a repository."""
 
     repository: str
     inside: str
 
 
-def find_repository(cwd: str, git: Git) -> Place:
-    """The repository that a directory lies in. Raises where no worktree could be made of it."""
-    said = git(cwd, "rev-parse", "--show-toplevel")
-    top = text_of(said).removesuffix("\n")
-    if said.code != 0 or not os.path.isdir(top):
-        raise UsageError(_no_repository(git, cwd, said), 'without a repository: isolation = "none"')
+def find_repository(cwd: str, git: Git) -> RepositoryPath:
+    """The repository that a directory is in; raise if no worktree could be made of it."""
+    result = git(cwd, "rev-parse", "--show-toplevel")
+    top = text_of(result).removesuffix("\n")
+    if result.code != 0 or not os.path.isdir(top):
+        raise UsageError(_no_repository(git, cwd, result), 'without a repository: isolation = "none"')
     if git.commit(cwd, "HEAD") is None:
         raise UsageError(f"{top} has no commit yet, so no worktree can be made of it", "commit something first")
     if git.commit(cwd, f"refs/heads/{BRANCHES}") is not None:
@@ -65,86 +64,88 @@ def find_repository(cwd: str, git: Git) -> Place:
     inside = "" if inside == "." else inside
     if inside and not git.succeeds(top, "cat-file", "-e", f"HEAD:{inside}"):
         raise UsageError(f"{cwd} is not part of the last commit, so a worktree would not have it", "commit it first")
-    return Place(top, inside)
+    return RepositoryPath(top, inside)
 
 
-def _no_repository(git: Git, cwd: str, said: ToolResult) -> str:
+def _no_repository(git: Git, cwd: str, result: ToolResult) -> str:
     need = "a worktree of its own needs a git repository with a working tree"
     is_bare = git(cwd, "rev-parse", "--is-bare-repository").output.strip() == b"true"
-    if is_bare or b"cannot use bare repository" in said.output:
+    if is_bare or b"cannot use bare repository" in result.output:
         return f"{need}, and {cwd} is a bare one"
-    if b"not a git repository" in said.output:
+    if b"not a git repository" in result.output:
         return f"{need}, and {cwd} is in none"
-    return f"{need}, and {cwd} has none that could be used: {complaint(said)}"
+    return f"{need}, and {cwd} has none that could be used: {error_text(result)}"
 
 
-# --- Making -------------------------------------------------------------------------------------------------
+# --- Creating -----------------------------------------------------------------------------------------------
 
 
 def ensure(tree: Worktree, git: Git, *, fresh: bool) -> None:
     """Make sure that a worktree exists, also after earlier attempts failed; raise if it cannot be made.
 
-    ``fresh``: no agent has worked in it yet, so what lies there is what a crash left of making it.
+    ``fresh``: no agent has worked in it yet, so its folder can only be the rest of a crashed attempt.
     """
     if fresh:
         _discard(tree, git)
-        _insist(tree, git, "--no-track", "-b", tree.branch, tree.path, tree.base)
+        _add(tree, git, "--no-track", "-b", tree.branch, tree.path, tree.base)
     elif not os.path.isdir(tree.path):
         # It was removed. What was committed is still on its branch.
         git(tree.repository, "worktree", "remove", tree.path)
-        _insist(tree, git, tree.path, tree.branch)
+        _add(tree, git, tree.path, tree.branch)
     elif not is_worktree(tree, git):
-        raise UsageError(f"{tree.path} is no worktree any more", f"move it away; its branch is {tree.branch}")
+        raise UsageError(f"{tree.path} is no longer a worktree", f"move it away; its branch is {tree.branch}")
 
 
 def exists(tree: Worktree, git: Git) -> bool:
-    """Whether anything is left of it."""
+    """Whether its folder or its branch exists."""
     return os.path.isdir(tree.path) or git.commit(tree.repository, _ref(tree)) is not None
 
 
 def is_worktree(tree: Worktree, git: Git) -> bool:
-    said = git(tree.path, "rev-parse", "--show-toplevel")
-    return said.code == 0 and os.path.realpath(text_of(said).removesuffix("\n")) == os.path.realpath(tree.path)
+    result = git(tree.path, "rev-parse", "--show-toplevel")
+    return result.code == 0 and os.path.realpath(text_of(result).removesuffix("\n")) == os.path.realpath(tree.path)
 
 
-def _insist(tree: Worktree, git: Git, *words: str) -> None:
-    """Add the worktree, if need be again: others may be at work in the same repository."""
+def _add(tree: Worktree, git: Git, *args: str) -> None:
+    """Add the worktree; try again while other processes lock the repository."""
     for attempt in range(ATTEMPTS):
-        said = _add(tree, git, *words)
-        if said.code == 0:
+        try:
+            os.makedirs(os.path.dirname(tree.path), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"no worktree can be made at {tree.path}: {error.strerror}") from error
+        # The only cancellable command: after any other the repository would be left half changed.
+        result = git(tree.repository, "worktree", "add", *args, patience=PATIENCE, cancellable=True)
+        if result.code == 0:
             return
-        _discard(tree, git, branch="-b" in words)
-        if not _LOCKED.search(text_of(said)):
+        _discard(tree, git, branch="-b" in args)
+        if not _LOCKED.search(text_of(result)):
             break
         time.sleep(0.05 * 2**attempt)
-    raise UsageError(f"no worktree can be made of {tree.repository}: {complaint(said)}")
-
-
-def _add(tree: Worktree, git: Git, *words: str) -> ToolResult:
-    try:
-        os.makedirs(os.path.dirname(tree.path), mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"no worktree can be made at {tree.path}: {error.strerror}") from error
-    # Nothing else may be ended: who ends this wants what it has made so far to be cleared away.
-    return git(tree.repository, "worktree", "add", *words, patience=PATIENCE, may_be_ended=True)
+    raise UsageError(f"no worktree can be made of {tree.repository}: {error_text(result)}")
 
 
 def _discard(tree: Worktree, git: Git, *, branch: bool = True) -> None:
-    """Clear away a worktree that was never finished. Its branch goes only as long as nothing was committed to it."""
-    # Git may know of it though nothing is there any more, and something may be there of which git does not know; and
-    # of one that is half made it knows, but removes it only when nothing is there.
-    words = ("worktree", "remove", "--force", "--force", tree.path)
-    said = git(tree.repository, *words, patience=PATIENCE)
+    """Remove a worktree that was never finished. Its branch is removed only if nothing was committed to it."""
+    # Git may know of it although its folder is missing, or not know of a folder that exists; and it removes a
+    # half-made one only once its folder is missing.
+    command = ("worktree", "remove", "--force", "--force", tree.path)
+    result = git(tree.repository, *command, patience=PATIENCE)
     if os.path.lexists(tree.path):
         shutil.rmtree(tree.path, ignore_errors=True)
-        if said.code != 0:
-            git(tree.repository, *words)
+        if result.code != 0:
+            git(tree.repository, *command)
     if branch:
         _delete_branch(tree, git)
 
 
+def discard_unused(tree: Worktree, git: Git) -> None:
+    """Remove a worktree that cannot be used, before any agent has worked in it."""
+    with suppress(UsageError, ProgramNotFound, NotTrusted):
+        _discard(tree, git)
+
+
 def _delete_branch(tree: Worktree, git: Git) -> None:
-    """Only if it is where it began: git compares and deletes in one go."""
+    """Delete a branch without commits of its own: git compares and deletes in one step."""
     git(tree.repository, "update-ref", "-d", _ref(tree), tree.base)
 
 
@@ -152,25 +153,25 @@ def _ref(tree: Worktree) -> str:
     return f"refs/heads/{tree.branch}"
 
 
-# --- Looking ------------------------------------------------------------------------------------------------
+# --- Inspecting ---------------------------------------------------------------------------------------------
 
 
-class Standing(NamedTuple):
-    """What a worktree has of its own, over and above what it began with."""
+class WorktreeStatus(NamedTuple):
+    """What a worktree has in addition to the commit that it began with."""
 
     head: str | None
-    """The commit that its work has come to; None when nothing is left of it."""
+    """The last commit of its work; None when nothing is left of it."""
     commits: int | None = 0
-    """How many ``head`` has over and above those it began with; None when git could not tell."""
+    """How many ``head`` has in addition to those it began with; None when git could not tell."""
     uncommitted: int | None = 0
-    """Paths that are changed, staged or not known to git; None when git could not tell."""
+    """Paths that are changed, staged or untracked; None when git could not tell."""
     is_spent: bool = False
     """Whether nothing at all would be lost with it."""
     has_folder: bool = False
     branch: str | None = None
     """The branch that has ``head``, which need not be ours; None when none has."""
     besides: str | None = None
-    """What else there is and ``head`` does not have, in words."""
+    """What exists only here and is not in ``head``, in words."""
 
     @property
     def is_gone(self) -> bool:
@@ -178,63 +179,65 @@ class Standing(NamedTuple):
 
 
 def head_of(tree: Worktree, git: Git) -> str | None:
-    """The commit that its work has come to, on whichever branch the agent left it; None when nothing is left of it."""
-    there = os.path.isdir(tree.path) and is_worktree(tree, git)
-    return (git.commit(tree.path, "HEAD") if there else None) or git.commit(tree.repository, _ref(tree))
+    """The last commit of its work, on whichever branch the agent left it; None when nothing is left of it."""
+    has_folder = os.path.isdir(tree.path) and is_worktree(tree, git)
+    return (git.commit(tree.path, "HEAD") if has_folder else None) or git.commit(tree.repository, _ref(tree))
 
 
-def look(tree: Worktree, git: Git) -> Standing:
-    """What there is to be kept."""
+def status_of(tree: Worktree, git: Git) -> WorktreeStatus:
     head = head_of(tree, git)
     if head is None:
-        there = os.path.lexists(tree.path)
-        unknown = None if there else 0
-        return Standing(None, unknown, unknown, is_spent=not there, has_folder=there)
+        has_folder = os.path.lexists(tree.path)
+        unknown = None if has_folder else 0
+        return WorktreeStatus(None, unknown, unknown, is_spent=not has_folder, has_folder=has_folder)
     commits = _count(git, tree.repository, [head], tree.base)
     if not os.path.isdir(tree.path):
-        return Standing(head, commits, 0, is_spent=head == tree.base, branch=tree.branch)
-    branch = _branch_of(tree, git) or (_branch_having(tree, git, head) if commits != 0 else None)
-    standing = Standing(head, commits, None, has_folder=True, branch=branch)
+        return WorktreeStatus(head, commits, 0, is_spent=head == tree.base, branch=tree.branch)
+    branch = _current_branch(tree, git) or (_branch_with(tree, git, head) if commits != 0 else None)
+    status = WorktreeStatus(head, commits, None, has_folder=True, branch=branch)
     listed = changes(tree, git)
     if listed is None:
-        return standing
-    ours, ignored = listed
-    ever = _ever_at(tree, git)
-    kept = [path for path in ignored if not is_by_product(path)]
-    never_left = ever is not None and ever <= {tree.base}
-    untouched = never_left and head == tree.base == git.commit(tree.repository, _ref(tree))
-    told = "; ".join(_besides(tree, git, head, ever or (), kept))
-    return standing._replace(uncommitted=len(ours), is_spent=untouched and not ours and not kept, besides=told or None)
+        return status
+    uncommitted, ignored = listed
+    seen = _reflog(tree, git)
+    untouched = (
+        seen is not None and seen <= {tree.base} and head == tree.base == git.commit(tree.repository, _ref(tree))
+    )
+    return status._replace(
+        uncommitted=len(uncommitted),
+        is_spent=untouched and not uncommitted and not ignored,
+        besides="; ".join(_besides(tree, git, head, seen or (), ignored)) or None,
+    )
 
 
-def _branch_of(tree: Worktree, git: Git) -> str | None:
+def _current_branch(tree: Worktree, git: Git) -> str | None:
     """The branch that is checked out, whichever the agent left there."""
     if not is_worktree(tree, git):
         return tree.branch
-    said = git(tree.path, "symbolic-ref", "--quiet", "HEAD")
-    return text_of(said).strip().removeprefix("refs/heads/") if said.code == 0 else None
+    result = git(tree.path, "symbolic-ref", "--quiet", "HEAD")
+    return text_of(result).strip().removeprefix("refs/heads/") if result.code == 0 else None
 
 
-def _branch_having(tree: Worktree, git: Git, commit: str) -> str | None:
-    """A branch that has a commit, at best as its last one. No step's: those go when their worktrees are spent."""
-    for how in ("--points-at", "--contains"):
-        said = git(tree.repository, "for-each-ref", how, commit, "--format=%(refname)", "refs/heads")
-        names = [line.removeprefix("refs/heads/") for line in text_of(said).splitlines()] if said.code == 0 else []
+def _branch_with(tree: Worktree, git: Git, commit: str) -> str | None:
+    """A branch that has a commit, preferably as its last one. Not a step's: those are removed with their worktrees."""
+    for option in ("--points-at", "--contains"):
+        result = git(tree.repository, "for-each-ref", option, commit, "--format=%(refname)", "refs/heads")
+        names = [line.removeprefix("refs/heads/") for line in text_of(result).splitlines()] if result.code == 0 else []
         found = next((name for name in names if not name.startswith(f"{BRANCHES}/")), None)
         if found:
             return found
     return None
 
 
-def _besides(tree: Worktree, git: Git, head: str, ever: Collection[str], ignored: Sequence[str]) -> Iterator[str]:
+def _besides(tree: Worktree, git: Git, head: str, seen: Collection[str], ignored: Sequence[str]) -> Iterator[str]:
     own = git.commit(tree.repository, _ref(tree))
     if own is not None and (alone := _count(git, tree.repository, [own], head, tree.base)) != 0:
         yield f"{_commits(alone)} on {tree.branch} alone"
-    stray = sum(_count(git, tree.path, part, head, "--branches") or 0 for part in _parts(sorted(ever), AT_ONCE))
+    stray = sum(_count(git, tree.path, part, head, "--branches") or 0 for part in _parts(sorted(seen)))
     if stray:
         yield f"{_commits(stray)} on no branch, which only its reflog has"
     if ignored:
-        yield f"ignored by git, and nowhere else: {_some(ignored)}"
+        yield f"ignored by git, and nowhere else: {_first_paths(ignored)}"
 
 
 def _commits(number: int | None) -> str:
@@ -242,108 +245,96 @@ def _commits(number: int | None) -> str:
 
 
 def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
-    """Paths that are not committed, and those that git ignores; None when git cannot tell."""
-    said = git.status(tree.path, "--ignored=matching", "--no-renames", patience=PATIENCE)
-    if said.code != 0 or said.timed_out:
+    """Paths that are not committed, and ignored ones that tools do not make again; None when git cannot tell."""
+    result = git.status(tree.path, "--ignored=matching", "--no-renames", patience=PATIENCE)
+    if result.code != 0 or result.timed_out:
         return None
-    entries = [entry for entry in text_of(said).split("\0") if entry]
-    ignored = [entry[3:] for entry in entries if entry.startswith("!! ")]
+    entries = [entry for entry in text_of(result).split("\0") if entry]
+    ignored = [entry[3:] for entry in entries if entry.startswith("!! ") and not is_by_product(entry[3:])]
     return [entry[3:] for entry in entries if not entry.startswith("!! ")], ignored
 
 
-def _ever_at(tree: Worktree, git: Git) -> set[str] | None:
+def _reflog(tree: Worktree, git: Git) -> set[str] | None:
     """Every commit that its HEAD was at: one that no branch has would be lost with the worktree."""
-    said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
-    return set(text_of(said).split()) if said.code == 0 else None
+    result = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
+    return set(text_of(result).split()) if result.code == 0 else None
 
 
-class Holding(NamedTuple):
-    """What is in a worktree that nothing else has."""
+class Contents(NamedTuple):
+    """What a worktree has that nothing else has."""
 
     uncommitted: int | None = 0
-    """Paths that are changed, staged or not known to git; None when git could not tell."""
+    """Paths that are changed, staged or untracked; None when git could not tell."""
     unmerged: int | None = 0
-    """Commits that no branch but those of worktrees has, here or on a remote."""
+    """Commits that are on no branch except those of worktrees, here or on a remote."""
     why: str | None = None
     """What would be lost with its folder; None for nothing: its branch stays as long as it is needed."""
 
 
-def holding(tree: Worktree, git: Git) -> Holding:
-    """What a worktree holds, regardless of its chain."""
+def contents_of(tree: Worktree, git: Git) -> Contents:
+    """What a worktree has, regardless of its chain."""
     if not is_worktree(tree, git):
-        return Holding(None, None, "git does not know it as a worktree any more")
+        return Contents(None, None, "git no longer knows it as a worktree")
     head, listed = git.commit(tree.path, "HEAD"), changes(tree, git)
     unmerged = _count(git, tree.path, [head], f"--exclude={BRANCHES}/*", "--branches", "--remotes") if head else None
     if head is None or listed is None or unmerged is None:
-        return Holding(None, unmerged, "git cannot tell what is in it")
-    ours, ignored = listed
-    kept = [path for path in ignored if not is_by_product(path)]
-    if ours:
-        return Holding(len(ours), unmerged, f"not committed: {_some(ours)}")
-    if kept:
-        return Holding(0, unmerged, f"ignored by git, and nowhere else: {_some(kept)}")
-    if not _all_on_branches(tree, git, head):
-        return Holding(0, unmerged, "it has commits that are on no branch")
-    return Holding(0, unmerged)
+        return Contents(None, unmerged, "git cannot tell what is in it")
+    uncommitted, ignored = listed
+    if uncommitted:
+        return Contents(len(uncommitted), unmerged, f"not committed: {_first_paths(uncommitted)}")
+    if ignored:
+        return Contents(0, unmerged, f"ignored by git, and nowhere else: {_first_paths(ignored)}")
+    seen = _reflog(tree, git)
+    if seen is None or any(_count(git, tree.path, part, "--branches") != 0 for part in _parts(sorted({head, *seen}))):
+        return Contents(0, unmerged, "it has commits that are on no branch")
+    return Contents(0, unmerged)
 
 
-def _all_on_branches(tree: Worktree, git: Git, head: str) -> bool:
-    """Whether branches have every commit that its HEAD ever was at."""
-    known = _ever_at(tree, git)
-    if known is None:
-        return False
-    ever = sorted({head, *known})
-    # A command line has a limit, and a reflog may be long.
-    return all(_count(git, tree.path, part, "--branches") == 0 for part in _parts(ever, AT_ONCE))
-
-
-def _parts(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (words[begin : begin + size] for begin in range(0, len(words), size))
+def _parts(commits: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts that each fit into a command line."""
+    starts = range(0, len(commits), COMMITS_AT_ONCE)
+    return (commits[start : start + COMMITS_AT_ONCE] for start in starts)
 
 
 def _count(git: Git, cwd: str, commits: Sequence[str], *others: str) -> int | None:
     """How many commits these have that the others do not have."""
-    said = git(cwd, "rev-list", "--count", *commits, "--not", *others)
-    return int(said.output) if said.code == 0 and said.output.strip().isdigit() else None
+    result = git(cwd, "rev-list", "--count", *commits, "--not", *others)
+    return int(result.output) if result.code == 0 and result.output.strip().isdigit() else None
 
 
-# --- Taking away --------------------------------------------------------------------------------------------
+# --- Removing -----------------------------------------------------------------------------------------------
 
 
-class Removal(NamedTuple):
-    """What became of a worktree that was to go."""
+class PruneResult(NamedTuple):
+    """The result of pruning a worktree."""
 
     why: str | None = None
-    """Why it is still there."""
+    """Why it was not removed."""
     branch: bool = False
-    """Whether its branch went with it."""
+    """Whether its branch was removed as well."""
 
 
-def prune(tree: Worktree, git: Git) -> Removal:
-    """Take away a worktree that holds nothing; its branch, too, where another one has all of its commits."""
-    why = holding(tree, git).why
+def prune(tree: Worktree, git: Git) -> PruneResult:
+    """Remove a worktree with which nothing is lost; its branch as well if another one has all of its commits."""
+    why = contents_of(tree, git).why
     if why is not None:
-        return Removal(why)
-    said = git(tree.repository, "worktree", "remove", tree.path, patience=PATIENCE)
-    if said.code != 0:
-        return Removal(complaint(said))
-    return Removal(None, _drop_branch(tree, git))
-
-
-def _drop_branch(tree: Worktree, git: Git) -> bool:
-    tip = git.commit(tree.repository, _ref(tree))
-    if tip is None or text_of(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", _ref(tree))).strip():
-        return False
+        return PruneResult(why)
+    result = git(tree.repository, "worktree", "remove", tree.path, patience=PATIENCE)
+    if result.code != 0:
+        return PruneResult(error_text(result))
+    tip, ref = git.commit(tree.repository, _ref(tree)), _ref(tree)
+    if tip is None or text_of(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", ref)).strip():
+        return PruneResult()
     if _count(git, tree.repository, [tip], f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
-        return False
-    # Git compares and deletes in one go.
-    return git.succeeds(tree.repository, "update-ref", "-d", _ref(tree), tip)
+        return PruneResult()
+    # Git compares and deletes in one step.
+    return PruneResult(branch=git.succeeds(tree.repository, "update-ref", "-d", ref, tip))
 
 
 def remove(tree: Worktree, git: Git) -> bool:
-    """Take away a worktree that is spent, with its branch; whether it is gone.
+    """Remove a spent worktree with its branch; return whether it is gone.
 
-    Git has the last word: without force it removes nothing that is changed or unknown.
+    Git checks again: without force it removes nothing that is changed or untracked.
     """
     if not git.succeeds(tree.repository, "worktree", "remove", tree.path) and os.path.lexists(tree.path):
         return False
@@ -351,72 +342,53 @@ def remove(tree: Worktree, git: Git) -> bool:
     return git.commit(tree.repository, _ref(tree)) is None
 
 
-# --- Beginning ----------------------------------------------------------------------------------------------
+# --- Base and name ------------------------------------------------------------------------------------------
 
 
-class Beginning(NamedTuple):
+class WorktreeBase(NamedTuple):
     """The commit that a new worktree begins with, and remarks for the user."""
 
     commit: str
     remarks: tuple[str, ...] = ()
 
 
-def beginning(repository: str, before: Sequence[Sequence[Worktree]], git: Git) -> Beginning:
-    """The commit that the latest stage before, of those with a worktree of this repository, has come to.
+def find_base(repository: str, before: Sequence[Sequence[Worktree]], git: Git) -> WorktreeBase:
+    """The last commit of the latest earlier stage with a worktree of this repository, else the repository's own HEAD.
 
-    Else the repository's own. What several members of a group have committed is not merged: that takes
-    understanding.
+    Commits of several members of a group are not merged: that takes understanding.
     """
     for members in reversed(before):
         heads = [(tree, head) for tree in members if tree.repository == repository and (head := head_of(tree, git))]
         if not heads:
             continue
-        remarks = list(_left_behind([tree for tree, _ in heads], git))
+        remarks = []
+        for tree, _ in heads:
+            listed = changes(tree, git) if os.path.isdir(tree.path) else None
+            if listed and listed[0]:
+                remarks.append(f"begins without what is not committed in {tree.path}: {_first_paths(listed[0])}")
         moved = [(tree, head) for tree, head in heads if head != tree.base]
         if len({head for _, head in moved}) > 1:
             names = ", ".join(tree.branch for tree, _ in moved)
             remarks.append(f"several branches have commits of their own, and none of them is in this one: {names}")
-            return Beginning(heads[0][0].base, tuple(remarks))
-        return Beginning(moved[0][1] if moved else heads[0][1], tuple(remarks))
+            return WorktreeBase(heads[0][0].base, tuple(remarks))
+        return WorktreeBase(moved[0][1] if moved else heads[0][1], tuple(remarks))
     commit = git.commit(repository, "HEAD")
     if commit is None:
         raise UsageError(f"{repository} has no commit that a worktree could begin with")
-    return Beginning(commit)
+    return WorktreeBase(commit)
 
 
-def _left_behind(trees: Sequence[Worktree], git: Git) -> Iterator[str]:
-    for tree in trees:
-        listed = changes(tree, git) if os.path.isdir(tree.path) else None
-        if listed and listed[0]:
-            yield f"begins without what is not committed in {tree.path}: {_some(listed[0])}"
-
-
-def _some(paths: Sequence[str], most: int = 3) -> str:
+def _first_paths(paths: Sequence[str], most: int = 3) -> str:
     more = f" and {len(paths) - most} more" if len(paths) > most else ""
     return ", ".join(paths[:most]) + more
 
 
-# --- Names --------------------------------------------------------------------------------------------------
-
-
-def named(home: str, repository: str, base: str, chain: tuple[int, str], step: int, agent: str) -> Worktree:
-    """The worktree of a step: the same path and branch however often it is asked for.
+def worktree_for(home: str, repository: str, base: str, chain: tuple[int, str], step: int, agent: str) -> Worktree:
+    """The worktree of a step: always the same path and branch for the same step.
 
     ``chain`` is the number and the id of the chain's run, ``step`` counts from 1.
     """
     number, run = chain
-    tag, last = f"{number}-{run[-6:]}", f"{step}-{_plain(agent)}"
-    path = os.path.join(home, FOLDER, f"{tag}-{last}")
-    return Worktree(repository, path, f"{BRANCHES}/{tag}/{last}", base)
-
-
-def _plain(agent: str) -> str:
-    """What of an agent's name any file system and git take for a name."""
-    last = os.path.basename(agent.rstrip("/")).removesuffix(".md")
-    return re.sub("[^A-Za-z0-9_]+", "-", last).strip("-")[:40].strip("-") or "agent"
-
-
-def discard_unused(tree: Worktree, git: Git) -> None:
-    """Take away a worktree that turned out to be of no use before anybody worked in it."""
-    with suppress(UsageError, ProgramNotFound, NotTrusted):
-        _discard(tree, git)
+    name = re.sub("[^A-Za-z0-9_]+", "-", os.path.basename(agent.rstrip("/")).removesuffix(".md"))
+    tag, last = f"{number}-{run[-6:]}", f"{step}-{name.strip('-')[:40].strip('-') or 'agent'}"
+    return Worktree(repository, os.path.join(home, FOLDER, f"{tag}-{last}"), f"{BRANCHES}/{tag}/{last}", base)
