@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from measure import Figure, World, world
 
 from hocket.catalog.discovery import discover
-from hocket.chain.decide import History, Outcome, Start, add, decide, summarise
+from hocket.chain.decide import History, Outcome, Start, StepHistory, add, decide
 from hocket.chain.parse import parse
 from hocket.config.loading import load
 from hocket.model import BoundChain, Bounds, Reason, Spec, Status, Step
@@ -73,13 +73,25 @@ def deciding() -> Iterator[Figure]:
     note = f"{ten_times * 1e6:.0f} µs vs. {once * 1e6:.0f} µs"
     yield Figure("a decision with ten times the steps", ten_times / once, "x", 12, note=note)
     chain = _chain(1, LOOP + 100)
-    few, many = (summarise([_iterations(count)]) for count in (10, LOOP))
+    few, many = (_history([_iterations(count)]) for count in (10, LOOP))
     assert decide(chain, many) == Start(0, LOOP + 1)
     early, late = _by_turns(lambda: _one_more(chain, few), lambda: _one_more(chain, many), 200)
     note = f"{late * 1e6:.1f} µs vs. {early * 1e6:.1f} µs"
     yield Figure(f"slowdown of a decision after {LOOP:,} iterations", (late / early - 1) * 100, "%", 10, note=note)
-    summing = _cpu_seconds(lambda: summarise([_iterations(LOOP)])) * 1000
+    summing = _cpu_seconds(lambda: _history([_iterations(LOOP)])) * 1000
     yield Figure(f"summarising {LOOP:,} iterations after a restart", summing, "ms", 500)
+
+
+def _history(steps: Iterable[Iterable[Outcome]]) -> History:
+    """The history after all outcomes of every step, in order."""
+    return tuple(_step_history(outcomes) for outcomes in steps)
+
+
+def _step_history(outcomes: Iterable[Outcome]) -> StepHistory:
+    history: History = (StepHistory(),)
+    for outcome in outcomes:
+        history = add(history, 0, outcome)
+    return history[0]
 
 
 def _chain(steps: int, iterations: int) -> BoundChain:
@@ -99,7 +111,7 @@ def _ended(run: str, *, marker: bool = False) -> Outcome:
 def _at_its_last_step(steps: int) -> tuple[BoundChain, History]:
     chain = _chain(steps, 3)
     behind = [[_ended(f"r{number}", marker=True)] for number in range(steps - 1)]
-    history = summarise([*behind, []])
+    history = _history([*behind, []])
     assert decide(chain, history) == Start(steps - 1, 1)
     return chain, history
 

@@ -37,7 +37,6 @@ from hocket.chain.decide import (
     outcome_of,
     pausing,
     step_reports,
-    summarise,
 )
 from hocket.model import BoundChain, Bounds, Kind, Reason, Run, Spec, Status, Step
 
@@ -84,8 +83,17 @@ def live(run: str) -> Outcome:
     return Outcome(run, Status.RUNNING)
 
 
+def history_of(*steps: list[Outcome]) -> History:
+    """The history after all outcomes of every step, in order."""
+    history: History = (StepHistory(),) * len(steps)
+    for step, outcomes in enumerate(steps):
+        for outcome in outcomes:
+            history = add(history, step, outcome)
+    return history
+
+
 def after(chain: BoundChain, *outcomes: list[Outcome]) -> History:
-    return summarise([*outcomes, *[[]] * (len(chain.steps) - len(outcomes))])
+    return history_of(*outcomes, *[[]] * (len(chain.steps) - len(outcomes)))
 
 
 def decided(chain: BoundChain, *outcomes: list[Outcome]) -> Decision:
@@ -730,7 +738,7 @@ class Life:
 
     def _look_back(self) -> None:
         """History that grew news by news is the same as history that is told afterwards."""
-        rebuilt = summarise(self.told)
+        rebuilt = history_of(*self.told)
         assert tuple(replace(past, busy=False) for past in self.history) == rebuilt
         if self.crashes():
             self.history = rebuilt

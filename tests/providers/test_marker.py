@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from providers.streams.recorded import Exit, assistant, delta, init, line, of_type, part, result, text, tool_result
 
-from hocket.chain.decide import Decision, Finished, Outcome, decide, summarise
+from hocket.chain.decide import Decision, Finished, Outcome, add, decide, no_history
 from hocket.model import BoundChain, Reason, Spec, Status, Step
 from hocket.providers import PROVIDERS
 from hocket.providers.base import ReaderEvent, State
@@ -336,7 +336,8 @@ def after_the_last_iteration(heard: Hearing, provider: str, left: Exit) -> Decis
     step = Step("a", 2, True, a_spec(provider))
     chain = BoundChain("test", (step,), "/", {})
     last = Outcome("r2", status, reason, left.code, bool(heard.markers))
-    return decide(chain, summarise([[Outcome("r1", Status.DONE, Reason.EXIT, 0), last]]))
+    history = add(no_history(chain), 0, Outcome("r1", Status.DONE, Reason.EXIT, 0))
+    return decide(chain, add(history, 0, last))
 
 
 @pytest.mark.req("S1-B15")

@@ -1,12 +1,12 @@
-"""What happens next in a chain, as a function of what has happened so far.
+"""Decides what happens next in a chain, as a function of what has happened so far.
 
-Pure: no clock, no file, no process. The chain driver tells what became of each iteration (``Outcome``), asks
-``decide``, and does what it says; after a crash the same history gives the same answer, so nothing is ever replayed.
+Pure: no clock, no file, no process. The chain driver adds the outcome of each iteration (``Outcome``), calls
+``decide``, and carries out the decision; after a crash the same history gives the same decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,23 +14,23 @@ from hocket.model import BoundChain, Reason, Run, Status, Step, stages
 
 FIRST_PAUSE = 15.0
 LONGEST_PAUSE = 600.0
-"""Between attempts after an overloaded service or a broken connection: each time twice as long."""
+"""Between attempts after an overloaded service or a broken connection: doubled each time."""
 MOST_ATTEMPTS = 8
-"""Attempts in a row that may end so before it counts as a failure like any other: about half an hour."""
+"""Attempts in a row that may end like that before it counts as any other failure: about half an hour."""
 BLIND_PAUSE = 300.0
-"""Until the next attempt after a usage limit without a known end; each time twice as long."""
+"""Until the next attempt after a usage limit without a known end; doubled each time."""
 LONGEST_BLIND_PAUSE = 3600.0
 LONGEST_PARKING = 7 * 86400.0
-"""However far away a usage limit's end is said to be: it is tried again after a week."""
+"""The longest wait for the end of a usage limit, whatever end is reported."""
 MOST_LOST = 3
-"""Times in a row that a lost iteration is tried again, where the chain asks for it."""
+"""Times in a row that a lost iteration is tried again, if the chain is configured so."""
 
 # --- History ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is known of one iteration. It is live until its status is one of the ended ones."""
+    """What is known about one iteration. It is live until its status is one of the ended ones."""
 
     run: str
     status: Status
@@ -40,12 +40,12 @@ class Outcome:
     gate: bool | None = None
     """Whether the gate passed after this iteration; None while it has not been run."""
     progress: bool | None = None
-    """Whether anything is different since the iteration before; None while it was not examined."""
+    """Whether anything has changed since the iteration before; None while it was not examined."""
     ended_at: float | None = None
     resets_at: float | None = None
     """When the usage limit that ended it is over, in wall time."""
     transient: bool = False
-    """Whether it failed for a reason outside, which passes by itself."""
+    """Whether it failed for an external reason that passes by itself."""
     again: bool | None = None
     """The answer to whether to run a lost one again; None while there is none."""
 
@@ -60,26 +60,26 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class StepHistory:
-    """All that a decision needs to know of a step's past, however long that was."""
+    """All that a decision needs to know about a step's past; its size does not depend on the iterations."""
 
     started: int = 0
-    """Runs that were begun."""
+    """Runs that were started."""
     unspent: int = 0
-    """Those among them that count for no iteration: a usage limit, an overloaded service, or a crash ended them."""
+    """Those among them that do not count: a usage limit, an overloaded service, or a crash ended them."""
     again: int = 0
-    """Attempts in a row that ended so, up to now, for one and the same reason."""
+    """The latest attempts in a row that ended like that for the same reason."""
     failing: int = 0
-    """Iterations in a row that ended badly."""
+    """Failed iterations in a row."""
     stale: int = 0
-    """Iterations in a row after which nothing was different."""
+    """Iterations in a row that changed nothing."""
     live: bool = False
     busy: bool = False
-    """Its gate is being run, or its progress looked at."""
+    """Its gate is running, or its progress is being measured."""
     last: Outcome | None = None
     """The last iteration that ended."""
     gate_failed: bool = False
     run: str | None = None
-    """The iteration started last, so that news about it is not counted as another one."""
+    """The iteration started last, so that further outcomes of it are not counted as another one."""
 
     @property
     def spent(self) -> int:
@@ -90,7 +90,7 @@ History = tuple[StepHistory, ...]
 
 
 def outcome_of(run: Run, gate: bool | None = None, progress: bool | None = None) -> Outcome:
-    """The part of a leaf's run that its chain cares about, with what was found out about it afterwards."""
+    """The part of a leaf's run that matters to its chain, with what was found out about it afterwards."""
     return Outcome(
         run.id,
         run.status,
@@ -106,12 +106,12 @@ def outcome_of(run: Run, gate: bool | None = None, progress: bool | None = None)
 
 
 def no_history(chain: BoundChain) -> History:
-    """The history of a chain that has just been asked for."""
+    """The history of a new chain."""
     return (StepHistory(),) * len(chain.steps)
 
 
 def add(history: History, step: int, outcome: Outcome) -> History:
-    """The history after news of one iteration: that it began, that it ended, or what was found out about it."""
+    """The history after an outcome: that an iteration started or ended, or what was found out about it."""
     return _changed(history, step, _with(history[step], outcome))
 
 
@@ -121,12 +121,12 @@ def busy(history: History, step: int) -> History:
 
 
 def idle(history: History, step: int) -> History:
-    """The history after that was given up."""
+    """The history after that was cancelled."""
     return _changed(history, step, replace(history[step], busy=False))
 
 
 def halted(history: History, step: int, reason: Reason) -> History:
-    """The history of a step that was told to end while nothing of it was running: it takes no further part."""
+    """The history after a step was stopped while none of its runs was live: it does nothing more."""
     status = Status.STOPPED if reason is Reason.STOPPED else Status.FAILED
     past = history[step]
     last = past.last or Outcome("", status, reason)
@@ -135,18 +135,6 @@ def halted(history: History, step: int, reason: Reason) -> History:
 
 def _changed(history: History, step: int, past: StepHistory) -> History:
     return (*history[:step], past, *history[step + 1 :])
-
-
-def summarise(outcomes: Iterable[Iterable[Outcome]]) -> History:
-    """The history told by every iteration of every step, in order."""
-    return tuple(_summary(of_step) for of_step in outcomes)
-
-
-def _summary(outcomes: Iterable[Outcome]) -> StepHistory:
-    past = StepHistory()
-    for outcome in outcomes:
-        past = _with(past, outcome)
-    return past
 
 
 def _with(past: StepHistory, outcome: Outcome) -> StepHistory:
@@ -159,8 +147,13 @@ def _with(past: StepHistory, outcome: Outcome) -> StepHistory:
         gate_failed=past.gate_failed or outcome.gate is False,
     )
     known = past.last if past.last is not None and past.last.run == outcome.run else None
-    if known is not None:
-        outcome = _not_forgetting(outcome, known)
+    if known is not None:  # What was found out stays known when the end is reported again.
+        outcome = replace(
+            outcome,
+            gate=known.gate if outcome.gate is None else outcome.gate,
+            progress=known.progress if outcome.progress is None else outcome.progress,
+            again=known.again if outcome.again is None else outcome.again,
+        )
     if outcome.status.ended and known is None:
         past = _ended(past, outcome)
     if outcome.progress is not None and (known is None or known.progress is None):
@@ -168,39 +161,29 @@ def _with(past: StepHistory, outcome: Outcome) -> StepHistory:
     return replace(past, last=outcome) if outcome.status.ended else past
 
 
-def _not_forgetting(outcome: Outcome, known: Outcome) -> Outcome:
-    """What was found out about an iteration stays known, also when its end is told once more."""
-    return replace(
-        outcome,
-        gate=known.gate if outcome.gate is None else outcome.gate,
-        progress=known.progress if outcome.progress is None else outcome.progress,
-        again=known.again if outcome.again is None else outcome.again,
-    )
-
-
 def _ended(past: StepHistory, outcome: Outcome) -> StepHistory:
-    """The counts after one more iteration has ended."""
-    if not _is_free(outcome, past):
+    """The counts after the end of one more iteration."""
+    if not _is_repeated(outcome, past):
         failed = outcome.status is not Status.DONE
         return replace(past, again=0, failing=past.failing + 1 if failed else 0)
-    same = past.last is not None and _why_again(past.last) == _why_again(outcome)
+    same = past.last is not None and _interruption(past.last) == _interruption(outcome)
     return replace(past, unspent=past.unspent + 1, again=past.again + 1 if same else 1)
 
 
-def _is_free(outcome: Outcome, past: StepHistory) -> bool:
-    """Whether an iteration that ended so was none. Too many attempts in a row are no excuse any more."""
-    why = _why_again(outcome)
+def _is_repeated(outcome: Outcome, past: StepHistory) -> bool:
+    """Whether an iteration does not count and is repeated. After too many attempts in a row it counts."""
+    why = _interruption(outcome)
     if why is None or why == "limit":
         return why is not None
-    before = past.again if past.last is not None and _why_again(past.last) == why else 0
+    before = past.again if past.last is not None and _interruption(past.last) == why else 0
     return before < (MOST_LOST if why == "lost" else MOST_ATTEMPTS)
 
 
-def _why_again(outcome: Outcome) -> str | None:
+def _interruption(outcome: Outcome) -> str | None:
     if outcome.is_lost:
         return "lost"
     if outcome.marker:
-        return None  # It had said that it was done before anything came in between.
+        return None  # It had reported that it was done before it was interrupted.
     if outcome.is_limited:
         return "limit"
     return "transient" if outcome.transient and outcome.status is Status.FAILED else None
@@ -217,7 +200,7 @@ class Start:
     iteration: int
     """From 1."""
     after: str | None = None
-    """The run that it takes the place of: one that a limit, an overload or a crash ended."""
+    """The run that it replaces: one that a limit, an overload or a crash ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +229,12 @@ class AskUser:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to do: something is running, or it is too early."""
+    """There is nothing to do now: something is running, or it is too early."""
 
     until: float | None = None
-    """When to ask again, in wall time, if nothing happens before."""
+    """When to decide again, in wall time, if nothing happens before."""
     limited: bool = False
-    """Whether it is a usage limit, and nothing else, that is waited for."""
+    """Whether only usage limits are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,21 +252,21 @@ Decision = Start | RunGate | Measure | AskUser | Pause | Finished
 
 @dataclass(frozen=True, slots=True)
 class _Complete:
-    """This step is done, the next one may begin."""
+    """This step is complete; the next one may start."""
 
     reason: Reason
 
 
 _ORDINARY = frozenset({Reason.EXIT, Reason.SIGNAL, Reason.ERROR, Reason.RATE_LIMITED})
-"""Failures that a loop goes on after: the agent ran and ended badly. Any other end is about us, the user or
-the machine, and another iteration would only repeat it. A usage limit is among them for an agent that met it after
-it had said the marker."""
+"""Failures after which a loop continues: the agent ran and failed. Other ends are due to Hocket, the user or the
+machine, and another iteration would only repeat them. A usage limit is included for an agent that reached it after it
+had printed the marker."""
 
 
 def decide(chain: BoundChain, history: History, now: float = 0.0) -> Decision:
-    """What to do now. Takes time for the number of steps, not for the number of iterations behind them.
+    """What to do now. Its time depends on the number of steps, not on that of past iterations.
 
-    Members of a group go on side by side; when all are over, the chain goes on, or ends with the first that failed.
+    Members of a group advance in parallel; when all have ended, the chain continues, or ends with the first failure.
     """
     reason = Reason.SINGLE_RUN
     for members in stages(chain.steps):
@@ -296,13 +279,13 @@ def decide(chain: BoundChain, history: History, now: float = 0.0) -> Decision:
 
 
 def pausing(chain: BoundChain, history: History, now: float) -> list[int]:
-    """The steps that only wait for a time to come."""
+    """The steps that only wait for a certain time."""
     judged = ((index, _judge(index, step, history[index], chain, now)) for index, step in enumerate(chain.steps))
     return [index for index, verdict in judged if isinstance(verdict, Pause) and verdict.until is not None]
 
 
 def _next(verdicts: Sequence[Decision | _Complete]) -> Decision | None:
-    """What to do about a stage: what can be done, else wait, else end; None when it is complete."""
+    """The decision about a stage: an action, else a pause, else the end; None when it is complete."""
     for verdict in verdicts:
         if isinstance(verdict, Start | RunGate | Measure | AskUser):
             return verdict
@@ -325,17 +308,20 @@ def _judge(index: int, step: Step, past: StepHistory, chain: BoundChain, now: fl
         return _judge_again(index, past, last, chain, now)
     if last.status is not Status.DONE and last.reason not in _ORDINARY:
         return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
-    gated = _gate_of(step, chain) is not None
-    judge = _judge_loop if step.loop else _judge_single_run
-    return judge(index, step, past, last, gated=gated)
-
-
-def _gate_of(step: Step, chain: BoundChain) -> str | None:
-    return step.until or chain.until
+    gated = bool(step.until or chain.until)
+    if step.loop:
+        return _judge_loop(index, step, past, last, gated=gated)
+    if last.status is not Status.DONE:
+        return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
+    if gated and last.gate is None:
+        return RunGate(index, last.run)
+    if gated and not last.gate:
+        return Finished(Status.FAILED, Reason.GATE, index)
+    return _Complete(Reason.SINGLE_RUN)
 
 
 def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain, now: float) -> Decision:
-    """After an end that was not the agent's fault: once more, at the right time, and at no cost."""
+    """After an interruption: repeat the iteration at the right time, without counting it."""
     if last.is_lost and chain.on_lost != "retry" and not last.again:
         may_ask = chain.on_question == "ask" and last.again is None
         return AskUser(index, last.run) if may_ask else Finished(Status.FAILED, Reason.LOST, index)
@@ -348,27 +334,16 @@ def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain
 def _not_before(attempts: int, last: Outcome, now: float) -> float:
     ended = last.ended_at or 0.0
     if now < ended and (not last.is_limited or last.resets_at is None):
-        return 0.0  # The clock was set back since, so the rest of the pause is unknown.
+        return 0.0  # The clock was set back, so the rest of the pause is unknown.
     doubled = 2.0 ** min(attempts - 1, 10)
     pause = min(FIRST_PAUSE * doubled, LONGEST_PAUSE)
     if not last.is_limited:
         return ended + pause
-    if last.resets_at is None or not last.resets_at > ended:  # also when it is no number at all
+    if last.resets_at is None or not last.resets_at > ended:  # also if it is NaN
         return ended + min(BLIND_PAUSE * doubled, LONGEST_BLIND_PAUSE)
-    # One whose end is always moments ahead would otherwise be asked again without a pause.
+    # Without this, a limit whose end is always moments ahead would cause attempts without a pause.
     soonest = ended + pause if attempts > 1 else ended
     return min(max(last.resets_at, soonest), ended + LONGEST_PARKING)
-
-
-def _judge_single_run(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
-    del step, past  # one iteration has no past beyond its last outcome
-    if last.status is not Status.DONE:
-        return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
-    if gated and last.gate is None:
-        return RunGate(index, last.run)
-    if gated and not last.gate:
-        return Finished(Status.FAILED, Reason.GATE, index)
-    return _Complete(Reason.SINGLE_RUN)
 
 
 def _judge_loop(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
@@ -396,19 +371,20 @@ def step_reports(
 ) -> list[dict[str, Any]]:
     """One entry per step for the chain's ``run.ended``; ``runs`` has the ids of each step's iterations.
 
-    ``end`` is how the whole chain ended. A step that was under way when the chain was ended from outside
-    (between two iterations, say) has no end of its own and takes that one.
+    ``end`` is how the whole chain ended. A step that was active when the chain was ended from outside (between two
+    iterations, for example) has no end of its own and gets that one.
     """
     reports = []
     for index, (step, past, ids) in enumerate(zip(chain.steps, history, runs, strict=True)):
         verdict = _judge(index, step, past, chain, 0.0)
-        status, reason = _standing(verdict, past, end)
+        status, reason = _step_end(verdict, past, end)
         reports.append(
             {
                 "agent": step.agent,
                 "status": status,
                 "reason": reason,
-                "iterations": _used(past, verdict),
+                # A lost iteration that is not repeated counts.
+                "iterations": past.spent + (past.again > 0 and isinstance(verdict, Finished)),
                 "max_iterations": step.iterations,
                 "exit_code": past.last.exit_code if past.last else None,
                 "runs": list(ids),
@@ -417,12 +393,7 @@ def step_reports(
     return reports
 
 
-def _used(past: StepHistory, verdict: Decision | _Complete) -> int:
-    # A lost iteration that is not tried again was one.
-    return past.spent + (past.again > 0 and isinstance(verdict, Finished))
-
-
-def _standing(verdict: Decision | _Complete, past: StepHistory, end: Finished | None) -> tuple[str, str | None]:
+def _step_end(verdict: Decision | _Complete, past: StepHistory, end: Finished | None) -> tuple[str, str | None]:
     if not past.started:
         return "skipped", None
     if isinstance(verdict, _Complete):
