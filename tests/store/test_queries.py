@@ -95,10 +95,10 @@ def decode(line: EventLine) -> dict[str, Any]:
 
 
 def test_page_has_the_events_of_its_tree_or_its_run(tree: Queries) -> None:
-    assert words(tree.tree_page("rchain", 0, 500, HUGE)) == ["one", "child", "two"]
-    assert words(tree.run_page("rleaf1", 0, 500, HUGE)) == ["one"]
+    assert words(tree.event_page("root", "rchain", 0, 500, HUGE)) == ["one", "child", "two"]
+    assert words(tree.event_page("run", "rleaf1", 0, 500, HUGE)) == ["one"]
     one_by_one: list[EventLine] = []
-    while page := tree.tree_page("rchain", one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
+    while page := tree.event_page("root", "rchain", one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
         one_by_one += page
     assert words(one_by_one) == ["one", "child", "two"]
 
@@ -110,7 +110,7 @@ def test_ancestors_are_found_by_the_parents(tree: Queries) -> None:
 
 
 def test_a_line_is_the_event_as_every_reader_gets_it(tree: Queries) -> None:
-    line = next(line for line in tree.run_page("rother", 0, 500, HUGE) if line.type == "text")
+    line = next(line for line in tree.event_page("run", "rother", 0, 500, HUGE) if line.type == "text")
     assert decode(line) == {
         "v": 1, "seq": 8, "ts": 1000.5, "run": "rother", "root": "rother", "type": "text", "data": {"text": "other"},
     }  # fmt: skip
@@ -120,11 +120,11 @@ def test_a_page_ends_once_it_has_enough_bytes_and_always_has_one_line(store: Sto
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
     store_writer.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
-    assert len(store.read.run_page("r1", 1, 500, 2500)) == 3
-    assert len(store.read.run_page("r1", 1, 500, 1)) == 1
+    assert len(store.read.event_page("run", "r1", 1, 500, 2500)) == 3
+    assert len(store.read.event_page("run", "r1", 1, 500, 1)) == 1
     # An unfinished cursor would keep an old picture of the database, and its log from being cut.
     store_writer.write(said("r1", "text", text="new"))
-    assert store.read.run_page("r1", 11, 500, HUGE) != []
+    assert store.read.event_page("run", "r1", 11, 500, HUGE) != []
 
 
 def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
@@ -171,8 +171,8 @@ def test_no_question_reads_a_whole_table(tree: Queries) -> None:
     asked = Asked(tree)
     for ref in ("rchain", "rleaf2", "1"):
         run = tree.find(ref)
-        tree.tree_page(run.root, 3, 500, HUGE)
-        tree.run_page(run.id, 3, 500, HUGE)
+        tree.event_page("root", run.root, 3, 500, HUGE)
+        tree.event_page("run", run.id, 3, 500, HUGE)
     for ask in (tree.run, tree.children, tree.below, tree.events, tree.offsets, tree.by_request, tree.spec):
         ask("rchain")
     tree.last_seq(), tree.last_number(), tree.recent(5)
@@ -183,8 +183,8 @@ def test_no_question_reads_a_whole_table(tree: Queries) -> None:
 @pytest.mark.parametrize("ref", ["rchain", "rleaf2"])
 def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index(tree: Queries, ref: str) -> None:
     asked = Asked(tree)
-    tree.tree_page(ref, 3, 500, HUGE)
-    tree.run_page(ref, 3, 500, HUGE)
+    tree.event_page("root", ref, 3, 500, HUGE)
+    tree.event_page("run", ref, 3, 500, HUGE)
     assert [plan for plan in asked.plans() if "SCAN" in plan or "TEMP B-TREE" in plan] == []
 
 

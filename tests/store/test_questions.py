@@ -52,7 +52,7 @@ def fill(store: Store) -> None:
 def check(read: Queries) -> None:
     """What the lookup tables say about that."""
     asked = read.question("rone", "q1")
-    assert asked == read.answered_with("rchain", "key-rone") == read.last_answered_of("rone", "q")
+    assert asked == read.answered_with("rchain", "key-rone") == read.last_answered("q", "rone")
     assert asked is not None
     assert (asked.data, asked.answer and asked.answer["text"]) == (ask("rone", "q1"), "rone")
     open_ = read.question("rtwo", "q2")

@@ -17,7 +17,18 @@ from hocket.model.task import Create, Handoff, Order, Plan, Planning, Restore, S
 from hocket.sessions.journal import Journal
 from hocket.sessions.restore import LOST_OUTPUT, restore
 from hocket.store import Committed, Store, open_store
-from hocket.store.task_files import CHANGED, FOLDER, LOG, MARK, TASK, Kept, TaskFiles, forget_mark, read_all, told_by
+from hocket.store.task_files import (
+    CHANGED,
+    FOLDER,
+    LOG,
+    MARK,
+    TASK,
+    StoredTask,
+    TaskFiles,
+    follow_handoffs,
+    forget_mark,
+    read_all,
+)
 
 WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
 HANDED = replace(WISH, handoffs=1)
@@ -53,7 +64,7 @@ def give(home: Path, store: Store, *orders: Order, noting: bool = True) -> None:
     asyncio.run(work())
 
 
-def only(home: Path) -> Kept:
+def only(home: Path) -> StoredTask:
     (kept,), unreadable = read_all(home)
     assert unreadable == 0
     return kept
@@ -175,7 +186,7 @@ def test_a_task_that_cannot_be_read_is_counted(home: Path, store: Store) -> None
 def test_a_task_that_is_behind_its_hand_offs_follows_them(
     task: Task, chain: list[Handoff], status: TaskStatus, agent: str | None
 ) -> None:
-    after = told_by(task, chain)
+    after = follow_handoffs(task, chain)
     assert (after.status, after.current_agent, after.handoffs) == (status, agent, chain[-1].number)
 
 

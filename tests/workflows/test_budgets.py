@@ -150,7 +150,7 @@ def test_a_bound_that_the_end_of_a_run_reaches_is_told_of_once_and_with_that_end
             await ledger.journal.write([told, ended("rleaf1", "r0", cost_usd=5.5)])
             await until(lambda: ledger.ends, "the end of everything")
             assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]
-            lines = ledger.journal.read.tree_page("r0", 0, 100, 100_000)
+            lines = ledger.journal.read.event_page("root", "r0", 0, 100, 100_000)
             assert [line.type for line in lines].count("notice") == 1
 
     asyncio.run(scene())

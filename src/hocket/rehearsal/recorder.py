@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal.matching import CUT_OFF, STOPPED_BY_SAFETY, Result, flat_text, users_part
+from hocket.rehearsal.matching import CUT_OFF, STOPPED_BY_SAFETY, Result, dicts, flat_text, users_part
 from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 
@@ -49,16 +49,11 @@ class _AgentSteps:
             case "thinking":
                 self.steps.append({"think": str(block.get("thinking", ""))})
             case "tool_use":
-                self._call(message, str(block.get("id")), _call_of(block))
+                if self._message != message or not self.ends_with("together"):
+                    self.steps.append({"together": []})
+                self._calls[str(block.get("id"))] = call = _call_of(block)
+                self.steps[-1]["together"].append(call)
         self._message = message
-
-    def _call(self, message: str, id: str, call: dict[str, Any]) -> None:
-        """Add a call to those of the same message."""
-        self._calls[id] = call
-        if self._message == message and self._ends_with("together"):
-            self.steps[-1]["together"].append(call)
-        else:
-            self.steps.append({"together": [call]})
 
     def asked(self, id: str) -> None:
         if (call := self._calls.get(id)) is not None and "tool" in call:
@@ -77,45 +72,27 @@ class _AgentSteps:
         if came.error:
             body["error"] = True
 
-    def cut(self) -> None:
-        """Record that the stream broke off and the CLI requests the rest."""
-        if self._ends_with("say"):
-            self.steps.append(BREAK)
-
     def fail(self, failure: Step) -> None:
-        """What was thought but not followed by a word is lost when a request fails, to the CLI itself as well.
-
-        That the stream breaks off when a failure follows words goes without saying.
-        """
-        while self._ends_with("think") or self.steps[-1:] == [BREAK]:
+        """Record a failure. It loses thoughts that no text follows, and a break before it is implied."""
+        while self.ends_with("think") or self.steps[-1:] == [BREAK]:
             self.steps.pop()
         self.steps.append(failure)
 
-    def stop(self, failure: Step) -> None:
-        """Record an interrupt. How the agent would have continued is unknown."""
-        if self._ends_with("together"):
-            self.fail(failure)
-
-    def _ends_with(self, key: str) -> bool:
+    def ends_with(self, key: str) -> bool:
         return bool(self.steps) and isinstance(self.steps[-1], dict) and key in self.steps[-1]
 
     def finished(self) -> list[Step]:
         """Move what followed a denial into its ``denied`` branch; the other branch is unknown."""
         steps: list[Step] = []
-        goes_on = steps
-        for step in map(_settled, self.steps):
-            goes_on.append(step)
+        for step in reversed(list(map(_settled, self.steps))):
             if isinstance(step, dict) and "denied" in step.get("ask", ()):
-                goes_on = step["ask"]["denied"]
-        return _without_empty_branches(steps)
-
-
-def _without_empty_branches(steps: list[Step]) -> list[Step]:
-    for step in steps:
-        ask = step.get("ask", {}) if isinstance(step, dict) else {}
-        if "denied" in ask and not _without_empty_branches(ask["denied"]):
-            del ask["denied"]
-    return steps
+                if steps:
+                    step["ask"]["denied"] = steps
+                else:
+                    del step["ask"]["denied"]
+                steps = []
+            steps = [step, *steps]
+        return steps
 
 
 def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,8 +101,8 @@ def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
     if block.get("name") not in AGENT_TOOLS:
         return {"tool": {"name": str(block.get("name")), "input": given}}
     agent = {"type": str(given.get("subagent_type", DEFAULT_TYPE)), "prompt": str(given.get("prompt", ""))}
-    told = {"description": given["description"]} if isinstance(given.get("description"), str) else {}
-    return {"agent": {**agent, **told, "background": given.get("run_in_background") is True}}
+    described = {"description": given["description"]} if isinstance(given.get("description"), str) else {}
+    return {"agent": {**agent, **described, "background": given.get("run_in_background") is True}}
 
 
 def _settled(step: Step) -> Step:
@@ -146,7 +123,7 @@ class _Recorder:
         self._rules: list[dict[str, Any]] = []
         self._lead = _AgentSteps()
         self._is_open = False
-        self._untold: list[_AgentSteps] = []
+        self._pending: list[_AgentSteps] = []
         """Turns without a result although a later one has begun, which happens after the end of input."""
         self._subs: dict[str, tuple[dict[str, Any], _AgentSteps]] = {}
         """By the id of the call that started them: their condition and their steps."""
@@ -167,7 +144,7 @@ class _Recorder:
             case "result":
                 self._result(event)
 
-    def _voice(self, event: Mapping[str, Any]) -> _AgentSteps:
+    def _steps_of(self, event: Mapping[str, Any]) -> _AgentSteps:
         parent = event.get("parent_tool_use_id")
         return self._subs[parent][1] if isinstance(parent, str) and parent in self._subs else self._lead
 
@@ -175,29 +152,32 @@ class _Recorder:
         message = event.get("message")
         if not isinstance(message, dict) or message.get("model") == "<synthetic>":
             return
-        voice = self._voice(event)
+        agent = self._steps_of(event)
         for block in _blocks(event):
-            voice.block(str(message.get("id")), block)
+            agent.block(str(message.get("id")), block)
 
     def _user(self, event: Mapping[str, Any]) -> None:
-        voice = self._voice(event)
+        agent = self._steps_of(event)
         for block in _blocks(event):
             if block.get("type") == "tool_result":
-                voice.result(block)
+                agent.result(block)
             elif str(block.get("text", "")).startswith(STOPPED_BY_SAFETY):
-                voice.steps.append(REFUSE)  # what came before the note; the CLI asks once more
-            elif str(block.get("text", "")).startswith(CUT_OFF):
-                voice.cut()
+                agent.steps.append(REFUSE)  # what came before the note; the CLI asks once more
+            elif str(block.get("text", "")).startswith(CUT_OFF) and agent.ends_with("say"):
+                agent.steps.append(BREAK)  # the CLI requests the rest
 
     def _asked(self, request: Any) -> None:
         if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
-            for voice in (self._lead, *(voice for _, voice in self._subs.values())):
-                voice.asked(str(request.get("tool_use_id")))
+            for agent in (self._lead, *(agent for _, agent in self._subs.values())):
+                agent.asked(str(request.get("tool_use_id")))
 
     def _system(self, event: Mapping[str, Any]) -> None:
         match event.get("subtype"):
             case "init":
-                self._turn_begins()
+                if self._is_open:
+                    self._pending.append(self._lead)
+                    self._lead = _AgentSteps()
+                self._is_open = True
             case "permission_denied":
                 self._asked({"subtype": "can_use_tool", "tool_use_id": event.get("tool_use_id")})
             case "task_started":
@@ -207,51 +187,42 @@ class _Recorder:
             case "task_notification":
                 self._sub_ended(event)
 
-    def _turn_begins(self) -> None:
-        if self._is_open:
-            self._untold.append(self._lead)
-            self._lead = _AgentSteps()
-        self._is_open = True
-
-    def _turn_told(self) -> _AgentSteps:
-        """The turn of a result. Results come in the order of their turns."""
-        if self._untold:
-            return self._untold.pop(0)
-        told, self._lead, self._is_open = self._lead, _AgentSteps(), False
-        return told
-
     def _sub_ended(self, event: Mapping[str, Any]) -> None:
         """The last text of a sub-agent may be in its report alone."""
-        when, voice = self._subs.get(str(event.get("tool_use_id")), (None, self._lead))
+        when, agent = self._subs.get(str(event.get("tool_use_id")), (None, self._lead))
         if when is None:
             return
         report = str(event.get("summary", ""))
         if event.get("status") == "failed":
-            voice.fail(_failure(report))
-        elif not voice.steps or voice.steps[-1] != {"say": report}:
-            voice.steps.append({"say": report})
+            agent.fail(_failure(report))
+        elif not agent.steps or agent.steps[-1] != {"say": report}:
+            agent.steps.append({"say": report})
 
     def _result(self, event: Mapping[str, Any]) -> None:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
-        voice = self._turn_told()
-        self._end(voice, event, f"wake {self._wakes}" if woken else f"turn {self._turns}")
-        steps = voice.finished()
+        if self._pending:
+            agent = self._pending.pop(0)  # results come in the order of their turns
+        else:
+            agent, self._lead, self._is_open = self._lead, _AgentSteps(), False
+        self._end(agent, event, f"wake {self._wakes}" if woken else f"turn {self._turns}")
+        steps = agent.finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
         if steps:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
 
-    def _end(self, voice: _AgentSteps, event: Mapping[str, Any], turn: str) -> None:
+    def _end(self, agent: _AgentSteps, event: Mapping[str, Any], turn: str) -> None:
         """Record the end of a turn that the agent did not choose, and note what a script cannot express."""
         if (failure := _failed_turn(event)) is not None:
-            voice.fail(failure)
+            agent.fail(failure)
         elif str(event.get("terminal_reason")).startswith(INTERRUPTED):
-            voice.steps.append(HANG)
+            agent.steps.append(HANG)
             self.notes.append(f"{turn} was interrupted: it hangs there until it is interrupted again")
         elif (limit := _limit(event)) is not None:
-            voice.stop({"fail": {"status": 400, "message": f"the recorded turn was ended here: {limit}"}})
+            if agent.ends_with("together"):
+                agent.fail({"fail": {"status": 400, "message": f"the recorded turn was ended here: {limit}"}})
             self.notes.append(f"{turn} did not end by itself ({limit}): the same end needs the same limit again")
 
     def _cost(self, event: Mapping[str, Any]) -> float:
@@ -264,37 +235,24 @@ class _Recorder:
         return round(self._spent - before, 9)
 
     def rules(self) -> list[dict[str, Any]]:
-        for number, voice in enumerate([*self._untold, self._lead], self._turns + 1):
-            if voice.steps:
+        for number, agent in enumerate([*self._pending, self._lead], self._turns + 1):
+            if agent.steps:
                 when = {"agent": self._agent, "turn": number}
-                self._rules.append({"when": when, "do": [*voice.finished(), HANG]})
+                self._rules.append({"when": when, "do": [*agent.finished(), HANG]})
                 self.notes.append(f"turn {number} has no end: it hangs where the output breaks off")
-        heard = [{"when": when, "do": voice.finished()} for when, voice in self._subs.values() if voice.steps]
-        return [*self._rules, *_told_apart(heard)]
+        return [*self._rules, *self._rules_of_sub_agents()]
 
-
-def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sub-agents with the same prompt are distinguished by their order among those of their type."""
-    conditions = [rule["when"] for rule in rules]
-    kinds = [when["agent"] for when in conditions]
-    return [
-        {**rule, "when": {**when, "prompt": _as_text(when["prompt"]), **told}}
-        for number, (rule, when) in enumerate(zip(rules, conditions, strict=True))
-        for told in [{"pass": kinds[: number + 1].count(when["agent"])} if _alike(when, conditions) > 1 else {}]
-    ]
-
-
-def _alike(when: Mapping[str, Any], conditions: list[dict[str, Any]]) -> int:
-    """The number of sub-agents whose rules could match each other's prompts."""
-    return sum(
-        other["agent"] == when["agent"] and (other["prompt"] in when["prompt"] or when["prompt"] in other["prompt"])
-        for other in conditions
-    )
-
-
-def _as_text(prompt: str) -> str:
-    """A text between slashes would be read as a regular expression, so it is written as one that matches it."""
-    return f"/{re.escape(prompt)}/" if is_regex(prompt) else prompt
+    def _rules_of_sub_agents(self) -> Iterator[dict[str, Any]]:
+        """Those with the same prompt are distinguished by their order among those of their type."""
+        subs = [sub for sub in self._subs.values() if sub[1].steps]
+        for number, (when, agent) in enumerate(subs, 1):
+            kind, prompt = when["agent"], when["prompt"]
+            same_kind = [other["prompt"] for other, _ in subs if other["agent"] == kind]
+            # A text between slashes would be read as a regular expression, so it is written as one that matches it.
+            condition = {"agent": kind, "prompt": f"/{re.escape(prompt)}/" if is_regex(prompt) else prompt}
+            if sum(other in prompt or prompt in other for other in same_kind) > 1:
+                condition["pass"] = sum(other["agent"] == kind for other, _ in subs[:number])
+            yield {"when": condition, "do": agent.finished()}
 
 
 def _before(event: Mapping[str, Any], total: float) -> float:
@@ -338,12 +296,9 @@ def _limit(event: Mapping[str, Any]) -> str | None:
     return str(errors[0] if isinstance(errors, list) and errors else event.get("result") or event.get("subtype"))
 
 
-def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _blocks(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     message = event.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict):
-            yield block
+    return dicts(message.get("content")) if isinstance(message, dict) else []
 
 
 def record(lines: Iterable[bytes], agent: str) -> Recording:
@@ -357,13 +312,10 @@ def record(lines: Iterable[bytes], agent: str) -> Recording:
         if isinstance(event, dict):
             recorder.take(event)
     text = _written({"version": 1, "rules": recorder.rules(), "default": "fail"})
-    notes = tuple(" ".join("".join(map(_printable, note)).split()) for note in recorder.notes)
+    # YAML does not allow every character in a comment.
+    printable = ("".join(letter if letter.isprintable() else " " for letter in note) for note in recorder.notes)
+    notes = tuple(" ".join(note.split()) for note in printable)
     return Recording("".join(f"# {note}\n" for note in notes) + text, notes)
-
-
-def _printable(letter: str) -> str:
-    """Replace characters that YAML does not allow in a comment."""
-    return letter if letter.isprintable() else " "
 
 
 def _written(document: Mapping[str, Any]) -> str:

@@ -185,9 +185,9 @@ class Hub:
         """The follower's own among the next events; None when there are no more."""
         run = reader.run
         if run.id != run.root and not self._read.has_children(run.id):
-            lines = self._read.run_page(run.id, reader.cursor, PAGE, PAGE_BYTES)
+            lines = self._read.event_page("run", run.id, reader.cursor, PAGE, PAGE_BYTES)
         else:
-            lines = self._read.tree_page(run.root, reader.cursor, PAGE, PAGE_BYTES)
+            lines = self._read.event_page("root", run.root, reader.cursor, PAGE, PAGE_BYTES)
         if not lines:
             return None
         reader.cursor = lines[-1].seq

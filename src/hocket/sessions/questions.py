@@ -93,7 +93,7 @@ def last_answered(journal: Journal, run: Run | None, prefix: str) -> Question | 
     if run is None:
         return journal.read.last_answered(prefix)
     if run.kind is Kind.LEAF:
-        return journal.read.last_answered_of(run.id, prefix)
+        return journal.read.last_answered(prefix, run.id)
     return journal.read.last_answered_below(run.root, prefix, journal.is_below(run.id))
 
 

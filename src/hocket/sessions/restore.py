@@ -23,7 +23,7 @@ from hocket.model import Approval, DelegationGrant, Event, Kind, Reason, Spec, S
 from hocket.model.task import Handoff, Restore
 from hocket.sessions.home import DATABASE
 from hocket.store import Batch, NewRun, check, open_store, task_files
-from hocket.store.task_files import Kept
+from hocket.store.task_files import StoredTask
 
 LOST_OUTPUT = "lost (lost): its run left nothing behind"
 
@@ -72,7 +72,7 @@ class Turn(NamedTuple):
     root: str | None = None
 
 
-def _turns(kept: Sequence[Kept]) -> dict[str, Turn]:
+def _turns(kept: Sequence[StoredTask]) -> dict[str, Turn]:
     """By run. Of those that were open each was handed over by the one before it."""
     turns: dict[str, Turn] = {}
     for one in kept:
@@ -90,7 +90,7 @@ def _turns(kept: Sequence[Kept]) -> dict[str, Turn]:
     return turns
 
 
-def _put_back(one: Kept, runs: frozenset[str], now: float) -> Restore:
+def _put_back(one: StoredTask, runs: frozenset[str], now: float) -> Restore:
     """Close open hand-offs whose run is unknown."""
     records = tuple(
         replace(record, completed_at=now, status=Status.LOST, reason=Reason.LOST, output=LOST_OUTPUT)
@@ -98,7 +98,7 @@ def _put_back(one: Kept, runs: frozenset[str], now: float) -> Restore:
         else record
         for record in one.handoffs
     )
-    return Restore(task_files.told_by(one.task, records), records, one.history)
+    return Restore(task_files.follow_handoffs(one.task, records), records, one.history)
 
 
 def damage(home: Path) -> str | None:

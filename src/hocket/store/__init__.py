@@ -6,10 +6,9 @@ This package alone contains SQL, in a form that PostgreSQL accepts too. ``schema
 
 from hocket.store.events import EventLine
 from hocket.store.opening import check, open_store
-from hocket.store.queries import Queries
 from hocket.store.questions import Question
 from hocket.store.runs import LATEST, below_test
-from hocket.store.store import Store
+from hocket.store.store import Queries, Store
 from hocket.store.usage import SPENDERS, RunUsage, UsageTotal
 from hocket.store.writer import Batch, Committed, NewRun, Offsets
 

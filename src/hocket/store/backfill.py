@@ -35,7 +35,7 @@ def fill_lookup_tables(connection: sqlite3.Connection) -> None:
 def _events(connection: sqlite3.Connection) -> Iterator[Event]:
     sql = """SELECT seq, ts, run, root, type, data FROM events
         WHERE type IN ('question', 'answer', 'task.changed') AND seq > ? ORDER BY seq LIMIT ?"""
-    for seq, ts, run, root, kind, data in _paged(connection, sql):
+    for seq, ts, run, root, kind, data in paged(connection, sql):
         yield Event(seq, ts, run, root, kind, _any.decode(data))
 
 
@@ -45,11 +45,11 @@ def _runs(connection: sqlite3.Connection) -> Iterator[tuple[Run, int]]:
             WHERE run = runs.id AND type = 'run.ended'
                 AND type NOT IN ('text', 'thinking', 'raw', 'tool.started', 'tool.finished')), 0)
         FROM runs WHERE number > ? ORDER BY number LIMIT ?"""
-    for _, state, ended_seq in _paged(connection, sql):
+    for _, state, ended_seq in paged(connection, sql):
         yield _run.decode(state), ended_seq
 
 
-def _paged(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def paged(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query by its first column, a page at a time: rows may be changed in between."""
     last = 0
     while page := connection.execute(sql, (last, _PAGE)).fetchall():

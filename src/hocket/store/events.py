@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -66,19 +66,14 @@ class EventQueries(RunQueries):
         row = self._connection.execute(sql, (run_id,)).fetchone()
         return (prompt_decoder.decode(row[0]).prompt if row else None) or self.prompt(run_id)
 
-    def tree_page(self, root: str, after: int, limit: int, most: int) -> list[EventLine]:
-        """Return the next events of a whole tree: ``limit`` at most, none once there are ``most`` bytes."""
-        return self._page("root", root, after, limit, most)
-
-    def run_page(self, run_id: str, after: int, limit: int, most: int) -> list[EventLine]:
-        """Return the next events of one run alone, within the same bounds."""
-        return self._page("run", run_id, after, limit, most)
-
-    def _page(self, column: str, value: str, after: int, limit: int, most: int) -> list[EventLine]:
+    def event_page(
+        self, column: Literal["run", "root"], run_id: str, after: int, limit: int, most: int
+    ) -> list[EventLine]:
+        """Return the next events of a run or a whole tree: at most ``limit``, none once there are ``most`` bytes."""
         lines, size = [], 0
         sql = f"{_COLUMNS} WHERE {column} = ? AND seq > ? ORDER BY seq LIMIT ?"
         # Closed at once: an open cursor holds back the checkpoint of the log.
-        with closing(self._connection.execute(sql, (value, after, limit))) as rows:
+        with closing(self._connection.execute(sql, (run_id, after, limit))) as rows:
             for row in rows:
                 lines.append(EventLine(row[0], row[2], row[4], wire(*row)))
                 size += len(lines[-1].text)

@@ -49,12 +49,10 @@ def _open(path: Path, migrations: tuple[Migration, ...], make_room: MakeRoom) ->
         except BaseException:
             writer.close()
             raise
-    except sqlite3.OperationalError as error:
+    except (OSError, sqlite3.OperationalError) as error:
         raise _not_writable(path, error) from error
     except sqlite3.DatabaseError as error:
         raise _damaged(path, error) from error
-    except OSError as error:
-        raise _not_writable(path, error) from error
 
 
 def connect(
@@ -105,10 +103,6 @@ def _wal(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _has_log(path: Path) -> bool:
-    return _wal(path).exists() and _wal(path).stat().st_size > 0
-
-
 def _look_before_opening(path: Path) -> bool:
     """Return True if there is no database yet. Raise if opening one would hide or damage what was there."""
     state = read_state(path)
@@ -134,8 +128,9 @@ def _look_inside(path: Path, latest: int) -> None:
     """Raise if the database is newer or cut short. Uses a read-only connection: a refused database is not changed."""
     with closing(connect(path, reading=True)) as connection:
         version = _version(connection)
+        has_log = _wal(path).exists() and _wal(path).stat().st_size > 0
         # A kill during a checkpoint also leaves a short file; then the log has what is missing.
-        cut = _is_short(path) and (not _has_log(path) or _found_wrong(connection) != ["ok"])
+        cut = _is_short(path) and (not has_log or _found_wrong(connection) != ["ok"])
     _refuse_newer(path, version, latest)
     if cut:
         raise _damaged(path, "it was cut short")
@@ -196,7 +191,11 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
     try:
         connection.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL)")
         for migration in missing:
-            _apply(connection, migration)
+            for statement in migration.statements:
+                connection.execute(statement)
+            if migration.fill is not None:
+                migration.fill(connection)
+            connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
         connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):
@@ -212,14 +211,6 @@ def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None
         connection.backup(copy)
     temporary.chmod(0o600)
     temporary.replace(target)
-
-
-def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
-    for statement in migration.statements:
-        connection.execute(statement)
-    if migration.fill is not None:
-        migration.fill(connection)
-    connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
 
 
 def _not_writable(path: Path, error: Exception) -> StoreError:

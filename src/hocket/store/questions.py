@@ -67,19 +67,13 @@ class QuestionQueries(RunQueries):
         found = self._questions("root = ? AND answer_key = ? ORDER BY answer_seq LIMIT 1", (root, key))
         return found[0] if found else None
 
-    def last_answered(self, prefix: str) -> Question | None:
-        """Return the question that was answered last of those whose id begins with the prefix."""
-        if not prefix:
-            found = self._questions("answer_seq = (SELECT max(answer_seq) FROM questions)", ())
-        else:
-            newest = "SELECT max(answer_seq) FROM questions WHERE id >= ? AND id < ?"
-            found = self._questions(f"answer_seq = ({newest})", (prefix, prefix + _END))
-        return found[0] if found else None
-
-    def last_answered_of(self, run_id: str, prefix: str) -> Question | None:
-        """Return the same among the questions of one run."""
-        newest = "SELECT max(answer_seq) FROM questions WHERE run = ? AND id >= ? AND id < ?"
-        found = self._questions(f"answer_seq = ({newest})", (run_id, prefix, prefix + _END))
+    def last_answered(self, prefix: str, run_id: str | None = None) -> Question | None:
+        """Return the question that was answered last, of those of a run and of those with this prefix of their id."""
+        newest, parameters = "SELECT max(answer_seq) FROM questions", [run_id] if run_id is not None else []
+        if prefix or run_id is not None:
+            newest += f" WHERE {'run = ? AND ' if run_id is not None else ''}id >= ? AND id < ?"
+            parameters += [prefix, prefix + _END]
+        found = self._questions(f"answer_seq = ({newest})", tuple(parameters))
         return found[0] if found else None
 
     def last_answered_below(self, root: str, prefix: str, is_below: Callable[[str], bool]) -> Question | None:

@@ -16,12 +16,12 @@ import msgspec
 
 from hocket import secret_files
 from hocket.secret_files import Values
+from hocket.store.backfill import paged
 
 log = logging.getLogger("hocket")
 
 MOVED = 3
 """The first schema whose databases hold no values."""
-_PAGE = 500
 
 
 def move_secrets(connection: sqlite3.Connection, folder: Path) -> None:
@@ -88,13 +88,10 @@ def _rewrite(connection: sqlite3.Connection) -> None:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[tuple[str, str, bytes]]:
-    """Yield root, id and record of every run, a page at a time: rows may be changed in between."""
-    last = -1
+    """Yield root, id and record of every run."""
     sql = "SELECT number, root, id, spec FROM runs WHERE number > ? ORDER BY number LIMIT ?"
-    while page := connection.execute(sql, (last, _PAGE)).fetchall():
-        for _, root, run, record in page:
-            yield root, run, record.encode()
-        last = page[-1][0]
+    for _, root, run, record in paged(connection, sql):
+        yield root, run, record.encode()
 
 
 def _queues(connection: sqlite3.Connection) -> list[tuple[str, dict[str, Any]]]:

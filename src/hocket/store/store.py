@@ -10,11 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from hocket.store.queries import Queries
+from hocket.store.events import EventQueries
+from hocket.store.questions import QuestionQueries
 from hocket.store.state_file import OpenMark
+from hocket.store.tasks import TaskQueries
+from hocket.store.usage import UsageQueries
 from hocket.store.writer import Batch, Committed, Done, MakeRoom, Writer
 
 T = TypeVar("T")
+
+
+class Queries(EventQueries, QuestionQueries, UsageQueries, TaskQueries):
+    """Reads what has been committed. A connection is used by one thread."""
 
 
 class Store:
@@ -58,12 +65,13 @@ class Store:
 
     def read_aside(self, query: Callable[[Queries], T]) -> Future[T]:
         """Run a query in a thread that has a connection of its own."""
-        return self._aside.submit(self._query_aside, query)
 
-    def _query_aside(self, query: Callable[[Queries], T]) -> T:
-        if self._aside_queries is None:
-            self._aside_queries = Queries(self._connect())
-        return query(self._aside_queries)
+        def run() -> T:
+            if self._aside_queries is None:
+                self._aside_queries = Queries(self._connect())
+            return query(self._aside_queries)
+
+        return self._aside.submit(run)
 
     def close(self) -> None:
         """Commit what is queued, checkpoint the log, close."""

@@ -31,7 +31,10 @@ def carry_out(connection: sqlite3.Connection, order: Order, now: float, key: str
     row = connection.execute("SELECT state FROM tasks WHERE id = ?", (order.task,)).fetchone()
     task = task_decoder.decode(row[0]) if row else None
     open_ = [handoff_decoder.decode(state) for (state,) in connection.execute(OPEN, (order.task,))]
-    change = _numbered(connection, order.on(task, open_, now))
+    change = order.on(task, open_, now)
+    if not change.task.number:
+        (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()
+        change = change._replace(task=replace(change.task, number=last + 1))
     after = change.task
     state = _encoder.encode(after).decode()
     connection.execute(_TASK, (after.id, after.number, after.status, len(after.queue), state, key))
@@ -39,13 +42,6 @@ def carry_out(connection: sqlite3.Connection, order: Order, now: float, key: str
     for record in (*change.closed, *change.noted):
         connection.execute(_CLOSED, (record.completed_at, _encoder.encode(record).decode(), record.id))
     return change
-
-
-def _numbered(connection: sqlite3.Connection, change: Change) -> Change:
-    if change.task.number:
-        return change
-    (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()
-    return change._replace(task=replace(change.task, number=last + 1))
 
 
 def record_task_key(connection: sqlite3.Connection, event: Event) -> None:

@@ -1,7 +1,7 @@
 """Tasks a second time, as plain files beside their attachments, from which a lost database is restored.
 
-``task.json`` has a task with its queue. ``log`` has one line for each change of a hand-off, for each event of the
-history and for each change of the task's state. It is only appended to, so a long chain costs no more than a short one.
+``task.json`` has a task with its queue. ``log`` has one line for each change of a hand-off and for each event of the
+history. It is only appended to, so a long chain costs no more than a short one.
 The files follow the database by a moment and are read by ``restore`` alone. A server writes what the one before it did
 not finish.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hocket.model import Event
-from hocket.model.task import COMPLETED, STARTED, STATUS, Handoff, Past, Task, TaskStatus, require_task
+from hocket.model.task import Handoff, Past, Task, TaskStatus, require_task
 from hocket.store import Committed, Queries, Store
 
 log = logging.getLogger("hocket")
@@ -36,15 +36,12 @@ MARK_EVERY = 64
 PACE = 0.02
 """Seconds between two tasks that are written late: there may be thousands, and none is urgent."""
 CHANGED = "task.changed"
-_PASSING = (STARTED, COMPLETED, STATUS)
-_STANDING = ("status", "message", "current_agent", "current_since", "handoffs", "updated_at")
-"""What of a task is another by these, and nothing else."""
 
 _encoder = msgspec.json.Encoder()
 _line = msgspec.json.Decoder(dict[str, Any])
 
 
-class Kept(NamedTuple):
+class StoredTask(NamedTuple):
     """A task as read from its files."""
 
     task: Task
@@ -58,21 +55,10 @@ class Entry(NamedTuple):
     task: Task
     handoffs: list[Handoff]
     events: list[Event]
-    anew: bool = False
-    """Whether this is the whole task, so that its log is replaced."""
-
-    @property
-    def is_news(self) -> bool:
-        return bool(self.handoffs or self.events)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether more has changed than the state of the task, so that ``task.json`` is written too."""
-        return self.anew or not self.events or any(event.data["event"] not in _PASSING for event in self.events)
-
-    @property
-    def seq(self) -> int:
-        return max((event.seq for event in self.events), default=0)
+    seq: int
+    """The last event that the task reflects."""
+    is_whole: bool = False
+    """True if this is the whole task, so that its log is replaced."""
 
 
 class TaskFiles:
@@ -104,9 +90,11 @@ class TaskFiles:
 
     def note(self, committed: Committed) -> None:
         """Write the changes of tasks in a commit."""
-        entries = [entry for task in committed.tasks.values() if (entry := self._entry(task, committed)).is_news]
+        seq = max([self._seq, *(event.seq for event in committed.events)])
+        entries = [self._entry(task, committed, seq) for task in committed.tasks.values()]
+        entries = [entry for entry in entries if entry.handoffs or entry.events]
         if entries and not self._closed:
-            self._seq = max([self._seq, *(event.seq for event in committed.events)])
+            self._seq = seq
             self._thread.submit(self._write, entries, list(self._missed), self._seq if self._caught_up else 0)
 
     def close(self) -> None:
@@ -116,21 +104,21 @@ class TaskFiles:
             self._thread.submit(self._mark, self._seq)
         self._thread.shutdown(wait=True)
 
-    def _entry(self, task: Task, committed: Committed) -> Entry:
+    def _entry(self, task: Task, committed: Committed, seq: int) -> Entry:
         records = [one for one in committed.handoffs.values() if one.task == task.id]
         begun = [_with_prompt(one, self._store.read) if one.completed_at is None else one for one in records]
-        return Entry(task, begun, [event for event in committed.events if event.run == task.id])
+        return Entry(task, begun, [event for event in committed.events if event.run == task.id], seq)
 
-    def _write(self, entries: list[Entry], anew: Sequence[str], seq: int) -> None:
+    def _write(self, entries: list[Entry], whole: Sequence[str], seq: int) -> None:
         """Write entries and whole tasks, in the thread. With a ``seq``, the files are then complete up to that event.
 
         Whole tasks are read here, after all earlier changes were written.
         """
         for entry in entries:
             self._try(entry.task.id, entry)
-        for name in anew:
+        for name in whole:
             self._try(name, None)
-        self._unmarked += len(entries) + len(anew)
+        self._unmarked += len(entries) + len(whole)
         if seq > 0 and self._unmarked >= MARK_EVERY:
             self._mark(seq)
 
@@ -138,8 +126,8 @@ class TaskFiles:
         """Write an entry, or the whole task. What fails is written whole next time."""
         try:
             entry = entry or self._store.read_aside(partial(_whole, name)).result()
-            _write(f"{self._folder}/{name}", entry)
-            if entry.anew:
+            _write(self._folder / name, entry)
+            if entry.is_whole:
                 self._missed.discard(name)
         except Exception as error:  # noqa: BLE001 - no caller waits for this thread: an error that it does not log is lost
             if name not in self._missed:
@@ -151,14 +139,15 @@ class TaskFiles:
         if self._missed or not self._folder.is_dir():
             return
         with suppress(OSError):
-            _replace(str(self._folder), MARK, str(seq).encode())
+            _replace(self._folder / MARK, str(seq).encode())
             self._unmarked = 0
 
 
 def _whole(name: str, read: Queries) -> Entry:
     task = require_task(read.task(name), name)
     records = [_with_prompt(one, read) for one in read.handoffs(name)]
-    return Entry(task, records, list(read.events_of_type(name, CHANGED)), anew=True)
+    events = list(read.events_of_type(name, CHANGED))
+    return Entry(task, records, events, max((event.seq for event in events), default=0), is_whole=True)
 
 
 def _with_prompt(record: Handoff, read: Queries) -> Handoff:
@@ -180,57 +169,36 @@ def _marked(folder: Path, last: int) -> int:
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
-def _write(place: str, entry: Entry) -> None:
+def _write(folder: Path, entry: Entry) -> None:
     """Write the log before the task: a hand-off in the log twice is harmless, one that is missing there is not."""
-    lines = b"".join(_lines(entry))
-    try:
-        _add(place, lines, entry.anew)
-    except FileNotFoundError:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        _add(place, lines, entry.anew)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handoffs = [_encoder.encode({"handoff": record}) for record in entry.handoffs]
+    events = [_encoder.encode({"ts": event.ts, "seq": event.seq, "told": event.data}) for event in entry.events]
+    lines = b"".join(line + b"\n" for line in (*handoffs, *events))
     if entry.is_whole:
-        _replace(place, TASK, _encoder.encode({"v": 1, "seq": entry.seq, "task": entry.task}))
-
-
-def _add(place: str, lines: bytes, anew: bool) -> None:
-    if anew:
-        _replace(place, LOG, lines)
+        _replace(folder / LOG, lines)
     else:
-        _put(f"{place}/{LOG}", lines, os.O_APPEND)
+        with open(folder / LOG, "ab", opener=_open_private) as file:
+            file.write(lines)
+    _replace(folder / TASK, _encoder.encode({"v": 1, "seq": entry.seq, "task": entry.task}))
 
 
-def _replace(place: str, name: str, content: bytes) -> None:
+def _replace(path: Path, content: bytes) -> None:
     """Replace a file atomically. It is not flushed: the database is."""
-    unfinished = f"{place}/.{name}.new"
-    _put(unfinished, content, os.O_TRUNC)
-    os.rename(unfinished, f"{place}/{name}")
+    unfinished = path.with_name(f".{path.name}.new")
+    with open(unfinished, "wb", opener=_open_private) as file:
+        file.write(content)
+    unfinished.replace(path)
 
 
-def _put(path: str, content: bytes, how: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
-def _lines(entry: Entry) -> Iterator[bytes]:
-    if not entry.is_whole:
-        yield (
-            _encoder.encode({"seq": entry.seq, "now": {name: getattr(entry.task, name) for name in _STANDING}}) + b"\n"
-        )
-    for record in entry.handoffs:
-        yield _encoder.encode({"handoff": record}) + b"\n"
-    for event in entry.events:
-        yield _encoder.encode({"ts": event.ts, "seq": event.seq, "told": event.data}) + b"\n"
+# --- Reading ------------------------------------------------------------------------------------------------
 
 
-# --- Queries ------------------------------------------------------------------------------------------------
-
-
-def read_all(home: Path) -> tuple[list[Kept], int]:
+def read_all(home: Path) -> tuple[list[StoredTask], int]:
     """Return every task that can be read, in the order of their numbers, and how many cannot.
 
     A folder with another name than its task is a copy, and may be older than the task itself.
@@ -247,51 +215,37 @@ def forget_mark(home: Path) -> None:
     home.joinpath(*FOLDER, MARK).unlink(missing_ok=True)
 
 
-class _Log:
-    """The content of a log."""
-
-    def __init__(self) -> None:
-        self.handoffs: dict[str, Handoff] = {}
-        self.history: dict[int, Past] = {}
-        self.standing: list[tuple[int, dict[str, Any]]] = []
-
-    def add(self, line: dict[str, Any]) -> None:
-        if "handoff" in line:
-            record = msgspec.convert(line["handoff"], Handoff)
-            before = self.handoffs.get(record.id, record)
-            # Only the first line of a hand-off has its prompt.
-            self.handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)
-        elif "now" in line:
-            self.standing.append((line["seq"], line["now"]))
-        else:
-            told = dict(line["told"])
-            self.history[line["seq"]] = Past(line["ts"], told.pop("event"), told)
-
-
-def _read(place: Path) -> Kept | None:
+def _read(folder: Path) -> StoredTask | None:
+    """Read a task, skipping lines of its log that cannot be read."""
+    handoffs: dict[str, Handoff] = {}
+    history: dict[int, Past] = {}
     try:
-        written = _line.decode((place / TASK).read_bytes())
-        found = _log_of(place / LOG)
-        newer = [state for seq, state in found.standing if seq > written["seq"]]
-        task = msgspec.convert(written["task"] | (newer[-1] if newer else {}), Task)
+        written = _line.decode((folder / TASK).read_bytes())
+        state, seq = written["task"], written["seq"]
+        lines = (folder / LOG).read_bytes().splitlines() if (folder / LOG).exists() else []
+        for text in lines:
+            try:
+                line = _line.decode(text)
+                if "handoff" in line:
+                    record = msgspec.convert(line["handoff"], Handoff)
+                    before = handoffs.get(record.id, record)
+                    # Only the first line of a hand-off has its prompt.
+                    handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)
+                elif "now" not in line:
+                    data = dict(line["told"])
+                    history[line["seq"]] = Past(line["ts"], data.pop("event"), data)
+                elif line["seq"] > seq:
+                    state |= line["now"]  # earlier versions wrote changes of the state to the log alone
+            except (msgspec.MsgspecError, KeyError, TypeError):
+                log.warning("a line of %s cannot be read", folder / LOG)
+        task = msgspec.convert(state, Task)
     except (OSError, msgspec.MsgspecError, KeyError, TypeError):
         return None
-    chain = sorted(found.handoffs.values(), key=lambda one: one.number)
-    return Kept(told_by(task, chain), tuple(chain), tuple(past for _, past in sorted(found.history.items())))
+    chain = sorted(handoffs.values(), key=lambda one: one.number)
+    return StoredTask(follow_handoffs(task, chain), tuple(chain), tuple(past for _, past in sorted(history.items())))
 
 
-def _log_of(path: Path) -> _Log:
-    """Read a log, skipping lines that cannot be read."""
-    found = _Log()
-    for text in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            found.add(_line.decode(text))
-        except (msgspec.MsgspecError, KeyError, TypeError):
-            log.warning("a line of %s cannot be read", path)
-    return found
-
-
-def told_by(task: Task, chain: Sequence[Handoff]) -> Task:
+def follow_handoffs(task: Task, chain: Sequence[Handoff]) -> Task:
     """Return the task brought up to date with its hand-offs, which are written before it."""
     open_ = [one for one in chain if one.completed_at is None]
     status = task.status

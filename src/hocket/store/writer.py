@@ -154,7 +154,10 @@ class Writer:
 
     def _transaction(self, batches: list[Batch]) -> list[Committed]:
         execute = self._connection.execute
-        self._flush_each_commit(any(batch.durable for batch in batches))
+        durable = any(batch.durable for batch in batches)
+        if durable is not self._flushing:
+            execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._flushing = durable
         execute("BEGIN IMMEDIATE")
         seq = self._next_seq
         try:
@@ -178,11 +181,6 @@ class Writer:
                 del self._live[run.id]
         return results
 
-    def _flush_each_commit(self, wanted: bool) -> None:
-        if wanted is not self._flushing:
-            self._connection.execute(f"PRAGMA synchronous={'FULL' if wanted else 'NORMAL'}")
-            self._flushing = wanted
-
     def _write(self, batch: Batch, first: int, changed: dict[str, Run]) -> Committed:
         result = Committed([], [], {})
         rows: list[tuple[object, ...]] = []
@@ -192,9 +190,9 @@ class Writer:
             change = carry_out(self._connection, order, now, key)
             _append_events(self._change_events(change, now, changed, result), first, result, rows)
         for said in batch.events:
-            if not self._is_valid(said, batch, changed):
-                continue
             before = changed.get(said.run) or self._live.get(said.run)
+            if said.type == "run.ended" and said.run not in batch.new and (before is None or before.ended):
+                continue  # it has ended already
             if said.type in CHANGING and (before or said.run in batch.new):
                 result.runs[said.run] = changed[said.run] = apply(before, said)
             if said.type == "run.ended":
@@ -240,11 +238,6 @@ class Writer:
                 about |= {"status": record.status, "reason": record.reason}
                 told.append(Event(0, now, run.id, run.root, "task.changed", about))
         return told
-
-    def _is_valid(self, event: Event, batch: Batch, changed: dict[str, Run]) -> bool:
-        """Return False for the end of a run that has ended already."""
-        run = changed.get(event.run) or self._live.get(event.run)
-        return event.type != "run.ended" or event.run in batch.new or not (run is None or run.ended)
 
     def _write_runs(self, runs: Iterable[Run], new: dict[str, NewRun]) -> None:
         for run in runs:
