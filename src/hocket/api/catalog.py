@@ -20,8 +20,7 @@ from hocket.api.guard import caller_of, engine_of
 from hocket.api.routing import Operation, get
 from hocket.catalog.entries import Catalog
 from hocket.catalog.report import find
-from hocket.catalog.routing_table import routing_table
-from hocket.trust.check import configuration, needs
+from hocket.trust.check import configuration, table_of
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
 
@@ -81,6 +80,6 @@ async def _table_and_catalog(request: Request, project: str | None) -> tuple[dic
         approvals, problems = configuration(project or home, home, env)
         catalog = engine.catalogs.get(project, env, approvals.config, approvals)
         whole = replace(catalog, problems=(*catalog.problems, *problems))
-        return routing_table(whole, lambda entry: needs(entry, catalog, approvals)), catalog
+        return table_of(whole, approvals), catalog
 
     return await engine.look_in(project or home, look_up)

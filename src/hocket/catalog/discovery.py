@@ -84,68 +84,63 @@ def discover(
     """
     look, begun = FileProbe(), time.time_ns()
     query = _Query(None if cwd is None else real_path(cwd), env, home, config, trust)
-    found = _ask_all_sources(look, query)
+    found = _search(look, query)
     ranked = _ranked(found, config)
     addresses = _addresses(ranked)
-    _watch(look, query)
+    problems = {problem for one in found for problem in one.problems} | set(_renamed(ranked, addresses))
+    by_address: dict[str, tuple[str, ...]] = {}
+    for name in ranked:
+        if not is_address(name):
+            by_address[address_of(name)] = (*by_address.get(address_of(name), ()), name)
+    for path in dict.fromkeys([*_config_paths(query), *_trust_paths(query)]):
+        if path not in look.seen:
+            look.stat(path)
+    ended = time.time_ns()
     catalog = Catalog(
         query.cwd,
         MappingProxyType(ranked),
         MappingProxyType(addresses),
-        _problems(found, ranked, addresses),
+        tuple(sorted(problems, key=lambda one: (one.path, one.line or 0, one.kind, one.reason))),
         tuple(one.place for one in found),
-        MappingProxyType(_settled(look.seen, begun, time.time_ns())),
-        MappingProxyType(_meant_by(ranked)),
+        MappingProxyType({path: UNSETTLED if is_young(at, begun, ended) else at for path, at in look.seen.items()}),
+        MappingProxyType(by_address),
     )
     if strict:
         require_global_folder(catalog)
     return catalog
 
 
-def _ask_all_sources(look: FileProbe, query: _Query) -> list[Found]:
+def _search(look: FileProbe, query: _Query) -> list[Found]:
+    """Return what every source has, highest precedence first."""
     cwd, env = query.cwd, query.env
+    trusted = cwd is not None and query.trust is not None and query.trust.trusts(cwd)
     found = [
         *managed(look),
         *(projects(look, cwd, env) if cwd is not None else ()),
         *users(look, query.base, env),
         *(configs(look, query.home) if query.home else ()),
         *library(look, query.base, env),
-        *plugins(look, query.base, env, trusted=_is_trusted(query)),
+        *plugins(look, query.base, env, trusted=trusted),
     ]
     # Whether an alias is an agent of its own depends on the other sources.
     found += _aliases(look, query, found)
     return sorted(found, key=lambda one: SOURCES.index(one.place.source))
 
 
-def _is_trusted(query: _Query) -> bool:
-    return query.cwd is not None and query.trust is not None and query.trust.trusts(query.cwd)
-
-
-# --- Putting in order ---------------------------------------------------------------------------------------
+# --- Precedence ---------------------------------------------------------------------------------------------
 
 
 def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[Entry, ...]]:
-    """Return all candidates by name as written, the winner first."""
+    """Return all candidates by name as written, the winner first, with the model of an alias of the same name."""
     candidates: dict[str, list[Entry]] = {}
     for one in found:
         for entry in one.entries:
             candidates.setdefault(entry.name, []).append(entry)
-    return {name: _with_alias(candidates[name], config.agents.get(name)) for name in sorted(candidates)}
-
-
-def _with_alias(entries: Sequence[Entry], alias: AgentConfig | None) -> tuple[Entry, ...]:
-    """Apply the alias of the same name, which only adds to the winner."""
-    first, *rest = entries
-    overlaid = alias is not None and alias.model is not None and first.source != ALIAS
-    return (replace(first, model=alias.model) if alias and overlaid else first, *rest)
-
-
-def _problems(
-    found: Iterable[Found], ranked: Mapping[str, Sequence[Entry]], addresses: Mapping[str, str]
-) -> tuple[Problem, ...]:
-    """Return all problems once, by path and line."""
-    unique = {problem for one in found for problem in one.problems} | set(_renamed(ranked, addresses))
-    return tuple(sorted(unique, key=lambda problem: (problem.path, problem.line or 0, problem.kind, problem.reason)))
+    for name, (first, *_) in candidates.items():
+        alias = config.agents.get(name)
+        if alias is not None and alias.model is not None and first.source != ALIAS:
+            candidates[name][0] = replace(first, model=alias.model)
+    return {name: tuple(candidates[name]) for name in sorted(candidates)}
 
 
 def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
@@ -161,15 +156,6 @@ def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
         addresses[name] = address_of(name, taken)
         taken.add(addresses[name])
     return dict(sorted(addresses.items()))
-
-
-def _meant_by(ranked: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    meant: dict[str, tuple[str, ...]] = {}
-    for name in ranked:
-        if not is_address(name):
-            address = address_of(name)
-            meant[address] = (*meant.get(address, ()), name)
-    return meant
 
 
 def _renamed(ranked: Mapping[str, Sequence[Entry]], addresses: Mapping[str, str]) -> Iterator[Problem]:
@@ -246,10 +232,8 @@ def _meant(look: FileProbe, target: str, query: _Query, others: Mapping[str, Seq
         return None
     file = path if path.endswith(".md") else f"{path}.md"
     known = (entry for entries in others.values() for entry in entries if entry.path == file)
-    return next(known, None) or _read(look, file)
-
-
-def _read(look: FileProbe, file: str) -> Entry | None:
+    if (entry := next(known, None)) is not None:
+        return entry
     content = look.head(file)
     head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
     if not isinstance(head, Head):
@@ -268,25 +252,20 @@ def _absolute(target: str, query: _Query) -> str | None:
 # --- Dependencies -------------------------------------------------------------------------------------------
 
 
-def _watch(look: FileProbe, query: _Query) -> None:
-    """Record the paths that decide which configuration applies and what is trusted."""
-    for path in dict.fromkeys([*_watched(query), *_trust_paths(query)]):
-        if path not in look.seen:
-            look.stat(path)
-
-
-def _watched(query: _Query) -> Iterator[str]:
+def _config_paths(query: _Query) -> Iterator[str]:
+    """Yield the paths that decide which configuration applies."""
     cwd, env, home, config, _ = query
     yield from config.looked
     own = places_of_config.config_directory(env)
     if home:
         yield from (os.path.join(home, "config.toml"), os.path.join(home, "trust.json"))
     yield from (os.path.join(own, "config.toml"), os.path.join(own, "chains.json"))
-    if cwd is None:
-        return
-    yield os.path.join(cwd, "forge", "chains.json")
-    for folder in _up_to_repository(cwd):
-        yield from (os.path.join(folder, ".git"), os.path.join(folder, "hocket.toml"))
+    if cwd is not None:
+        yield os.path.join(cwd, "forge", "chains.json")
+    while cwd is not None:
+        git, parent = os.path.join(cwd, ".git"), os.path.dirname(cwd)
+        yield from (git, os.path.join(cwd, "hocket.toml"))
+        cwd = None if parent == cwd or os.path.exists(git) else parent
 
 
 def _trust_paths(query: _Query) -> Iterator[str]:
@@ -299,19 +278,6 @@ def _trust_paths(query: _Query) -> Iterator[str]:
                 for path in query.trust.watched(folder):
                     # A new text shows only in its folder.
                     yield from (path, os.path.dirname(path)) if path.endswith(".md") else (path,)
-
-
-def _up_to_repository(folder: str) -> Iterator[str]:
-    while True:
-        yield folder
-        parent = os.path.dirname(folder)
-        if parent == folder or os.path.exists(os.path.join(folder, ".git")):
-            return
-        folder = parent
-
-
-def _settled(seen: Mapping[str, str], begun: int, ended: int) -> dict[str, str]:
-    return {path: UNSETTLED if is_young(known, begun, ended) else known for path, known in seen.items()}
 
 
 # --- No agents ----------------------------------------------------------------------------------------------
@@ -329,26 +295,17 @@ def require_global_folder(catalog: Catalog) -> None:
     )
 
 
-def has_agents(catalog: Catalog) -> bool:
-    """True if there is any agent besides Hocket's default ones."""
-    return any(not is_seeded(entry) for entries in catalog.ranked.values() for entry in entries)
-
-
 def require_agents(catalog: Catalog) -> None:
-    """Raise if there are no agents."""
-    if has_agents(catalog):
+    """Raise if there is no agent besides Hocket's default ones."""
+    if not all(is_seeded(entry) for entries in catalog.ranked.values() for entry in entries):
         return
-    checked = "".join(f"\n  {line}" for line in _checked(catalog.places))
+    checked = ""
+    for place in sorted((one for one in catalog.places if one.source in (GLOBAL, PROJECT)), key=lambda one: one.source):
+        state = "missing" if not place.exists else "empty" if not place.found else f"{place.found} found"
+        checked += f"\n  {place.source}: {place.path} ({state})"
     raise NoAgentsFound(
         f"no agents found. Looked in:{checked}",
         "1. put definitions into one of these folders; 2. begin each file NAME.md with ---, name:, description: and"
         " ---; 3. check the problems that `hocket agents` lists for unusable files. Need help? `hocket demo` shows"
         " agents at work, `hocket doctor` checks the installation",
     )
-
-
-def _checked(places: Iterable[SearchedPlace]) -> Iterator[str]:
-    words = {GLOBAL: "global", PROJECT: "project"}
-    for place in sorted((place for place in places if place.source in words), key=lambda place: place.source):
-        state = "missing" if not place.exists else "empty" if not place.found else f"{place.found} found"
-        yield f"{words[place.source]}: {place.path} ({state})"

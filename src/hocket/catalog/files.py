@@ -116,12 +116,36 @@ class Walk:
                     reason = f"has more than {MAX_FILES} files and folders; the rest is ignored"
                     self._problems.append(Problem(printable(self._folder), None, reason, True, REFUSED))
                     return
-                kind = _kind(self._look, entry, self._problems)
-                if kind is _FOLDER:
+                if _is(entry, os.DirEntry.is_dir) and is_text(entry.name):
                     (linked if entry.is_symlink() else waiting).append(entry.path)
-                elif kind is _FILE:
+                if self._is_candidate(entry):
                     target = os.path.realpath(entry.path) if entry.is_symlink() else None
                     yield Candidate(entry.path, target, (self._identities[current][0], entry.inode()))
+
+    def _is_candidate(self, entry: os.DirEntry[str]) -> bool:
+        """True for a file with the name of a definition; report what is not what its name suggests."""
+        is_definition = entry.name.endswith(".md") or (".md" in entry.name and _is_retired(entry.name))
+        is_link, is_folder = entry.is_symlink(), _is(entry, os.DirEntry.is_dir)
+        if is_link:
+            self._look.stat(entry.path)  # the catalog depends on its target
+        if not is_text(entry.name):
+            if is_definition or is_folder:
+                reason = "the file name is not valid UTF-8"
+                self._problems.append(Problem(printable(entry.path), None, reason, False, REFUSED))
+            return False
+        if is_folder:
+            if is_link:
+                self._problems.append(link_problem(entry.path))
+            if is_definition:
+                self._problems.append(Problem(entry.path, None, "is a directory, not a file", False, SKIPPED))
+            return False
+        if not is_definition or _is(entry, os.DirEntry.is_file):
+            return is_definition
+        found = self._look.stat(entry.path)
+        reason = f"is {kind_of(found.st_mode)}, not a file" if found else "is a broken link"
+        target = os.path.realpath(entry.path) if is_link and found else None
+        self._problems.append(Candidate(entry.path, target).problem(Fault(1, reason, REFUSED)))
+        return False
 
     def _enter(self, folder: str) -> list[os.DirEntry[str]]:
         found = self._look.stat(folder)
@@ -163,39 +187,6 @@ class Walk:
         return order
 
 
-_FOLDER, _FILE, _NOTHING = "folder", "file", "nothing"
-
-
-def _kind(look: FileProbe, entry: os.DirEntry[str], problems: list[Problem]) -> str:
-    """Classify an entry of a folder; report one that is not what its name suggests."""
-    is_definition = _is_definition_name(entry.name)
-    if entry.is_symlink():
-        look.stat(entry.path)  # the catalog depends on its target
-    if not is_text(entry.name):
-        if is_definition or _is(entry, os.DirEntry.is_dir):
-            problems.append(Problem(printable(entry.path), None, "the file name is not valid UTF-8", False, REFUSED))
-        return _NOTHING
-    if _is(entry, os.DirEntry.is_dir):
-        problems.extend(_about_folder(entry, is_definition))
-        return _FOLDER
-    if not is_definition:
-        return _NOTHING
-    if _is(entry, os.DirEntry.is_file):
-        return _FILE
-    found = look.stat(entry.path)
-    reason = f"is {kind_of(found.st_mode)}, not a file" if found else "is a broken link"
-    target = os.path.realpath(entry.path) if entry.is_symlink() and found else None
-    problems.append(Candidate(entry.path, target).problem(Fault(1, reason, REFUSED)))
-    return _NOTHING
-
-
-def _about_folder(entry: os.DirEntry[str], is_definition: bool) -> Iterator[Problem]:
-    if entry.is_symlink():
-        yield link_problem(entry.path)
-    if is_definition:
-        yield Problem(entry.path, None, "is a directory, not a file", False, SKIPPED)
-
-
 def link_problem(path: str) -> Problem:
     return Problem(path, None, f"is a link to {printable(os.path.realpath(path))}", True, LINKED)
 
@@ -205,10 +196,6 @@ def _is(entry: os.DirEntry[str], test: Callable[[os.DirEntry[str]], bool]) -> bo
         return test(entry)
     except OSError:  # a link in a circle
         return False
-
-
-def _is_definition_name(name: str) -> bool:
-    return name.endswith(".md") or (".md" in name and _is_retired(name))
 
 
 def _is_retired(path: str) -> bool:
@@ -260,8 +247,21 @@ def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tu
     problems.extend(replace(one.problem, cli_loads=one is claims[-1]) for one in claims if one.problem)
     if not usable:
         return None
-    problems.extend(_duplicate(candidate, head, usable[-1][0].path) for candidate, head in usable[:-1])
-    problems.extend(_remarks(*usable[-1]))
+    winner, used = usable[-1]
+    for candidate, head in usable[:-1]:
+        reason = (
+            f"{shown(head.values['name'])} is also defined by {printable(winner.path)}, which wins: the file system"
+            " lists it later, and the CLI uses the last one"
+        )
+        problems.append(candidate.problem(Fault(head.line_of("name"), reason, DUPLICATE)))
+    if winner.target:
+        problems.append(link_problem(winner.path))
+    if used.mended:
+        reason = f"{used.mended.reason}; loaded nevertheless"
+        problems.append(Problem(winner.path, used.mended.line, reason, True, RESCUED))
+    problems.extend(
+        Problem(winner.path, fault.line, fault.reason, True, fault.kind) for fault in DEFINITIONS.ignored_fields(used)
+    )
     return usable[-1]
 
 
@@ -274,15 +274,14 @@ def find_in(folder: str, name: str) -> str | None:
     """Return the file below a folder whose frontmatter has exactly this name."""
     look = FileProbe()
     walk = Walk(look, folder, [])
-    found = [candidate for candidate in walk if _has_name(look, candidate, name)]
+    found: list[Candidate] = []
+    for candidate in walk:
+        head = None if _is_retired(candidate.path) else _usable(look.head(candidate.path))
+        if isinstance(head, Head) and head.values["name"] == name:
+            found.append(candidate)
     if len(found) > 1:
         found = walk.in_reading_order(found)
     return found[-1].path if found else None
-
-
-def _has_name(look: FileProbe, candidate: Candidate, name: str) -> bool:
-    head = None if _is_retired(candidate.path) else _usable(look.head(candidate.path))
-    return isinstance(head, Head) and head.values["name"] == name
 
 
 def _judge(look: FileProbe, candidate: Candidate, *, named_by_file: bool = False) -> tuple[str, _Claim] | Problem:
@@ -309,21 +308,3 @@ def _usable(content: bytes | Fault, stem: str | None = None) -> Head | Fault:
         return head
     head = DEFINITIONS.with_defaults(head, stem) if stem else head
     return DEFINITIONS.complaint(head) or head
-
-
-def _remarks(candidate: Candidate, head: Head) -> Iterator[Problem]:
-    """Yield the minor problems of a definition that is used."""
-    if candidate.target:
-        yield link_problem(candidate.path)
-    if head.mended:
-        yield Problem(candidate.path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, RESCUED)
-    for fault in DEFINITIONS.ignored_fields(head):
-        yield Problem(candidate.path, fault.line, fault.reason, True, fault.kind)
-
-
-def _duplicate(candidate: Candidate, head: Head, winner: str) -> Problem:
-    reason = (
-        f"{shown(head.values['name'])} is also defined by {printable(winner)}, which wins: the file system lists it"
-        " later, and the CLI uses the last one"
-    )
-    return candidate.problem(Fault(head.line_of("name"), reason, DUPLICATE))

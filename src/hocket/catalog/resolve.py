@@ -116,21 +116,20 @@ def _by_name(name: str, caller: _Caller) -> UncheckedAgent:
     candidates = caller.catalog().find(name)
     # An alias stands for a definition or a program, never for another alias.
     entry = next((one for one in candidates if one.source != ALIAS), None)
-    if entry is not None and not _yields(entry, caller):
+    # Hocket's unchanged default agents hide no program.
+    if entry and not (is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program):
         return _of_entry(entry, caller, name)
     if _CLIS.get(name) == DEFINING_PROVIDER:
         return _defined(None, "cli", None, None, caller)
     if name in _CLIS:
         return UncheckedAgent(name, Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli"))
-    program = _on_path(name, caller)
+    found = search(name, caller.cwd, caller.env)
+    if found.program is None:
+        raise _not_found(name, found.blocked, caller)
+    program = found.program
     if DEFINITIONS.is_definition_path(program):
         return _defined_at(program, caller)
     return UncheckedAgent(name, Agent(name, EXECUTABLE, program, "PATH"))
-
-
-def _yields(entry: Entry, caller: _Caller) -> bool:
-    """True if a program on PATH wins: Hocket's unchanged default agents hide nothing."""
-    return is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program is not None
 
 
 def _absolute(target: str, caller: _Caller) -> str:
@@ -180,9 +179,16 @@ def _defined_at(path: str, caller: _Caller) -> UncheckedAgent:
     else:
         inside = find_in(folder, name)
         if inside is None:
-            raise _no_agent(name, project)
+            # The CLI's own message. With streamed input the CLI would run its default agent instead.
+            known = names_in(folder)
+            listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
+            raise UnknownAgent(
+                f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}",
+                did_you_mean(name, known),
+            )
         definition = read_definition(inside)
-    owner = None if _is_users(folder, caller) else project
+    own = DEFINITIONS.user_folder(caller.cwd, caller.env)
+    owner = None if own and os.path.realpath(own) == os.path.realpath(folder) else project
     return _defined(definition, "path", owner, project, caller)
 
 
@@ -221,20 +227,6 @@ def _defined(
     return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True, missing=missing)
 
 
-def _is_users(folder: str, caller: _Caller) -> bool:
-    own = DEFINITIONS.user_folder(caller.cwd, caller.env)
-    return own is not None and os.path.realpath(own) == os.path.realpath(folder)
-
-
-def _no_agent(name: str, project: str) -> UnknownAgent:
-    # The CLI's own message. With streamed input the CLI would run its default agent instead.
-    known = names_in(DEFINITIONS.project_folder(project))
-    listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
-    return UnknownAgent(
-        f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}", did_you_mean(name, known)
-    )
-
-
 def _cli_program(provider: str, caller: _Caller) -> str:
     """Return the path of a CLI: the one in its environment variable, else the one on the caller's PATH."""
     program = PROVIDERS[provider].program
@@ -265,13 +257,6 @@ def _no_cli(program: Program, caller: _Caller, problem: str) -> ProgramNotFound:
 # --- Programs -----------------------------------------------------------------------------------------------
 
 
-def _on_path(name: str, caller: _Caller) -> str:
-    found = search(name, caller.cwd, caller.env)
-    if found.program is None:
-        raise _not_found(name, found.blocked, caller)
-    return found.program
-
-
 def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFound:
     if blocked:
         return ProgramNotFound(f"{blocked} is not executable", f"chmod +x {blocked}")
@@ -280,7 +265,14 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
     typable = (name for name in catalog.ranked if is_address(name))
     known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), *_CLIS]
-    unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
+    unusable = next(
+        (
+            one
+            for one in catalog.problems
+            if os.path.basename(one.path) == f"{name}.md" and one.kind in (SKIPPED, REFUSED)
+        ),
+        None,
+    )
     if name in config.chains:
         hint = f"{name} is a chain, not an agent; to run it: hocket run --chain {name}"
     elif unusable:
@@ -294,9 +286,4 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     )
 
 
-_UNUSABLE = (SKIPPED, REFUSED)
 LIST = "`hocket agents` lists the agents that can run here"
-
-
-def _is_about(path: str, name: str) -> bool:
-    return os.path.basename(path) == f"{name}.md"

@@ -39,20 +39,36 @@ def nothing_to_approve(_entry: Entry) -> NeededApproval:
 
 def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve) -> Table:
     """Return all agents by name, tag and location, with overrides and problems."""
-    linked = frozenset(problem.path for problem in catalog.problems if problem.kind == LINKED)
+    links = [problem.path for problem in catalog.problems if problem.kind == LINKED]
     by_name = {
-        name: _row(ranked, catalog.addresses[name], linked, needs_trust(ranked[0]))
+        name: _row(ranked, catalog.addresses[name], links, needs_trust(ranked[0]))
         for name, ranked in catalog.ranked.items()
     }
-    by_location = _by_location(by_name)
+    by_tags: dict[str, list[str]] = {}
+    by_location: dict[str, list[str]] = {kind: [] for kind in (*DOCUMENTED, *FURTHER)}
+    for name in sorted(by_name):
+        by_location[by_name[name]["source"]].append(name)
+        for tag in dict.fromkeys(by_name[name]["tags"]):
+            by_tags.setdefault(tag, []).append(name)
+    sizes = {kind: len(names) for kind, names in by_location.items()}
+    problems = sorted(catalog.problems, key=lambda one: (one.path, one.line or 0, one.kind, one.reason))
     return {
         "by_name": by_name,
-        "by_tags": _by_tags(by_name),
-        "by_location": by_location,
-        "overrides": [_override(ranked) for ranked in catalog.ranked.values() if _kind(ranked) == LOCAL_OVERRIDE],
-        "shadowed": [loser for ranked in catalog.ranked.values() for loser in _losers(ranked)],
-        **_counts(by_location),
-        "problems": [problem_row(problem) for problem in sorted(catalog.problems, key=_where)],
+        "by_tags": dict(sorted(by_tags.items())),
+        "by_location": {kind: names for kind, names in by_location.items() if names or kind in DOCUMENTED},
+        "overrides": [
+            _override(ranked[0], hidden) for ranked in catalog.ranked.values() if (hidden := _hidden_global(ranked))
+        ],
+        "shadowed": [
+            {"name": loser.name, "source": LOCATIONS[loser.source], "path": loser.path, "by": ranked[0].path}
+            for ranked in catalog.ranked.values()
+            for loser in ranked[1:]
+        ],
+        "total_count": sum(sizes[kind] for kind in DOCUMENTED),
+        "global_count": sizes[GLOBAL_ONLY],
+        "project_local_count": sizes[LOCAL_ONLY] + sizes[LOCAL_OVERRIDE],
+        **{f"{kind}_count": sizes[kind] for kind in FURTHER},
+        "problems": [problem_row(problem) for problem in problems],
         "places": [{**place._asdict(), "source": LOCATIONS[place.source]} for place in catalog.places],
     }
 
@@ -77,17 +93,17 @@ def _kind(ranked: Sequence[Entry]) -> str:
 
 
 def _hidden_global(ranked: Sequence[Entry]) -> Entry | None:
-    return next((loser for loser in ranked[1:] if loser.source == GLOBAL), None)
+    """Return the global agent that a project's agent overrides."""
+    return next((loser for loser in ranked[1:] if loser.source == GLOBAL and ranked[0].source == PROJECT), None)
 
 
-def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: NeededApproval) -> Table:
-    entry, kind = ranked[0], _kind(ranked)
-    hidden = _hidden_global(ranked) if kind == LOCAL_OVERRIDE else None
+def _row(ranked: Sequence[Entry], address: str, links: Sequence[str], needs: NeededApproval) -> Table:
+    entry, hidden = ranked[0], _hidden_global(ranked)
     row = {
         "name": entry.name,
         "address": address,
         "location": LOCATIONS[entry.source],
-        "source": kind,
+        "source": _kind(ranked),
         "path": entry.path,
         "description": entry.description,
         "tags": list(entry.tags),
@@ -103,15 +119,10 @@ def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: N
         row["project"] = entry.project
     if entry.target is not None:
         row["target"] = entry.target
-    if _is_linked(entry.path, linked):
+    if any(entry.path == link or entry.path.startswith(f"{link}/") for link in links):
         row["linked"] = True
     shadows = [{"source": LOCATIONS[loser.source], "path": loser.path} for loser in ranked[1:]]
     return row | {"shadows": shadows, "needs_trust": list(needs.reasons), "trust_targets": list(needs.targets)}
-
-
-def _is_linked(path: str, linked: frozenset[str]) -> bool:
-    """True if the file or a folder above it is a link."""
-    return any(path == link or path.startswith(f"{link}/") for link in linked)
 
 
 def plain(value: Any) -> Any:
@@ -127,44 +138,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-# --- All of them --------------------------------------------------------------------------------------------
-
-
-def _by_tags(by_name: Mapping[str, Table]) -> dict[str, list[str]]:
-    tagged: dict[str, list[str]] = {}
-    for name in sorted(by_name):
-        for tag in dict.fromkeys(by_name[name]["tags"]):
-            tagged.setdefault(tag, []).append(name)
-    return dict(sorted(tagged.items()))
-
-
-def _by_location(by_name: Mapping[str, Table]) -> dict[str, list[str]]:
-    lists: dict[str, list[str]] = {kind: [] for kind in (*DOCUMENTED, *FURTHER)}
-    for name in sorted(by_name):
-        lists[by_name[name]["source"]].append(name)
-    return {kind: names for kind, names in lists.items() if names or kind in DOCUMENTED}
-
-
-def _counts(by_location: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    sizes = {kind: len(by_location.get(kind, ())) for kind in (*DOCUMENTED, *FURTHER)}
-    return {
-        "total_count": sum(sizes[kind] for kind in DOCUMENTED),
-        "global_count": sizes[GLOBAL_ONLY],
-        "project_local_count": sizes[LOCAL_ONLY] + sizes[LOCAL_OVERRIDE],
-        **{f"{kind}_count": sizes[kind] for kind in FURTHER},
-    }
-
-
-def _losers(ranked: Sequence[Entry]) -> list[Table]:
-    return [
-        {"name": loser.name, "source": LOCATIONS[loser.source], "path": loser.path, "by": ranked[0].path}
-        for loser in ranked[1:]
-    ]
-
-
-def _override(ranked: Sequence[Entry]) -> Table:
-    winner, hidden = ranked[0], _hidden_global(ranked)
-    assert hidden is not None  # noqa: S101 - the caller passes overrides only
+def _override(winner: Entry, hidden: Entry) -> Table:
     return {
         "name": winner.name,
         "project_path": winner.path,
@@ -173,10 +147,6 @@ def _override(ranked: Sequence[Entry]) -> Table:
         "global_version": hidden.version,
         "newer": newer(winner.version, hidden.version),
     }
-
-
-def _where(problem: Problem) -> tuple[str, int, str, str]:
-    return problem.path, problem.line or 0, problem.kind, problem.reason
 
 
 def problem_row(problem: Problem) -> Table:

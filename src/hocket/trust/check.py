@@ -23,6 +23,7 @@ from hocket.catalog.entries import (
     Problem,
 )
 from hocket.catalog.files import find_in, read_definition
+from hocket.catalog.report import stem
 from hocket.catalog.resolve import UncheckedAgent
 from hocket.catalog.routing_table import Table, routing_table
 from hocket.chain.parse import is_path
@@ -126,23 +127,17 @@ def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Appr
     A project's file that asks for too much is a problem too, but its values are listed.
     """
     looked = tuple(place.path for place in config_files(cwd, home, environ))
+    approvals = Approvals(Config(looked=looked, home=home))
     try:
         approvals = Approvals(load(cwd, home, environ))
-    except HocketError as error:
-        return Approvals(Config(looked=looked, home=home)), [_config_problem(looked, error)]
-    try:
         check_configuration(approvals)
-    except NotTrusted as error:
-        return approvals, [_config_problem(looked, error)]
+    except HocketError as error:
+        path = next((path for path in looked if path in error.message), looked[0])
+        message = error.message.removeprefix(f"{path}: ")
+        line = re.search(r"\bline (\d+)", message)
+        reason = f"the configuration is ignored: {message}" if isinstance(error, ConfigError) else message
+        return approvals, [Problem(path, int(line[1]) if line else None, reason, False, REFUSED)]
     return approvals, []
-
-
-def _config_problem(looked: Sequence[str], error: HocketError) -> Problem:
-    path = next((path for path in looked if path in error.message), looked[0])
-    message = error.message.removeprefix(f"{path}: ")
-    line = re.search(r"\bline (\d+)", message)
-    reason = f"the configuration is ignored: {message}" if isinstance(error, ConfigError) else message
-    return Problem(path, int(line[1]) if line else None, reason, False, REFUSED)
 
 
 def table_of(catalog: Catalog, approvals: Approvals) -> Table:
@@ -163,7 +158,10 @@ def reasons_of(
     if owner is None:
         return Reasons()
     own = [rival for rival in how.rivals if _is_own(rival)]
-    privileges = _privileges(definition, approvals, own_mode)
+    privileges = PRIVILEGES.requested(definition)
+    mode = PRIVILEGES.permission_mode(definition) if own_mode else None
+    if mode and is_wider(mode, approvals.config.ceiling):
+        privileges = [*privileges, f"permission mode {mode}"]
     if privileges and (_is_users(definition.path, approvals) or any(_same(definition.path, one.path) for one in own)):
         privileges = []
     first = own[0] if own else None
@@ -197,21 +195,9 @@ def _was_approved(definition: Definition, approvals: Approvals) -> bool:
     with suppress(NotTrusted, BadDefinition):
         content = approvals.cover.file(definition.path)
         if approvals.trusts_file(definition.path, content):
-            approved = DEFINITIONS.parse_definition(content, definition.path, _stem(definition.path))
+            approved = DEFINITIONS.parse_definition(content, definition.path, stem(definition.path))
             return replace(approved, allowed_agents=definition.allowed_agents, name=definition.name) == definition
     return False
-
-
-def _stem(path: str) -> str:
-    return os.path.basename(path).removesuffix(".md")
-
-
-def _privileges(definition: Definition, approvals: Approvals, own_mode: bool) -> list[str]:
-    mode = PRIVILEGES.permission_mode(definition) if own_mode else None
-    return [
-        *PRIVILEGES.requested(definition),
-        *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
-    ]
 
 
 def _is_own(entry: Entry) -> bool:
@@ -340,10 +326,17 @@ def _checked(approval: Approval, approvals: Approvals) -> tuple[Approval]:
 
 def check_again(approval: Approval, approvals: Approvals) -> None:
     """Raise NotTrusted unless an approval that a run relied on still holds."""
-    if approval.file is None:
+    file = approval.file
+    if file is None:
         _checked(approval, approvals)
     elif not approvals.lists(approval.folder):
-        _check_file_again(approval, approval.file, approvals)
+        if not approvals.trusts_file(file):
+            raise not_trusted(approval.what, approval.wishes, file, approvals, approval.replaced)
+        if _digest(file, approvals) != approval.sha256:
+            raise NotTrusted(
+                f"{file} has changed, and its earlier content is no longer approved",
+                "start a new run, which uses the approved content",
+            )
     if approval.strangers is not None:
         check_untrusted_servers(approval.what, approval.folder, approval.strangers, approvals)
 
@@ -354,16 +347,6 @@ def check_untrusted_servers(what: str, folder: str, known: Collection[str], appr
         raise NotTrusted(
             f"{what} would get new MCP servers from above {folder}: {', '.join(sorted(new))}",
             "review the .mcp.json there and approve its folder with hocket trust; a new run starts without them",
-        )
-
-
-def _check_file_again(approval: Approval, file: str, approvals: Approvals) -> None:
-    if not approvals.trusts_file(file):
-        raise not_trusted(approval.what, approval.wishes, file, approvals, approval.replaced)
-    if _digest(file, approvals) != approval.sha256:
-        raise NotTrusted(
-            f"{file} has changed, and its earlier content is no longer approved",
-            "start a new run, which uses the approved content",
         )
 
 
@@ -401,8 +384,8 @@ def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> li
     alias = approvals.config.agents.get(entry.name)
     found = []
     if alias and alias.project:
-        reasons = reasons_of_alias(alias, approvals, reached(_words(entry, catalog), catalog))
-        if not _has_permission_modes(entry, catalog):
+        reasons = reasons_of_alias(alias, approvals, reached(_names(entry, catalog), catalog))
+        if _is_program(entry, catalog):
             reasons = reasons._replace(privileges=())
         if reasons:
             found.append(Needed(alias.project, True, reasons, approvals.trusts(alias.project)))
@@ -412,12 +395,9 @@ def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> li
         own_mode = not (alias and alias.permission_mode)
         reasons = reasons_of(definition, meant.project, approvals, meant.how, own_mode)
         if reasons:
-            found.append(Needed(meant.path, False, reasons, _is_approved(meant, approvals)))
+            approved = approvals.lists(meant.project) or approvals.trusts_file(meant.path)
+            found.append(Needed(meant.path, False, reasons, approved))
     return found
-
-
-def _is_approved(meant: _Meant, approvals: Approvals) -> bool:
-    return approvals.lists(meant.project) or approvals.trusts_file(meant.path)
 
 
 def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> NeededApproval:
@@ -437,14 +417,14 @@ class _Meant(NamedTuple):
     entry: Entry | None
 
 
-def _words(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
+def _names(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
     return tuple(dict.fromkeys((entry.name, catalog.addresses.get(entry.name, entry.name))))
 
 
 def _meant(entry: Entry, catalog: Catalog, approvals: Approvals) -> _Meant | None:
     """Return None for the user's own, or without a definition."""
     if entry.source == PROJECT and entry.project is not None:
-        return _Meant(entry.path, entry.project, reached(_words(entry, catalog), catalog), entry)
+        return _Meant(entry.path, entry.project, reached(_names(entry, catalog), catalog), entry)
     if entry.source != ALIAS or not entry.target:
         return None
     path = _definition_path(entry.target, catalog, approvals)
@@ -469,12 +449,13 @@ def _definition_path(target: str, catalog: Catalog, approvals: Approvals) -> str
     return file if os.path.exists(file) else find_in(folder, name) or file
 
 
-def _has_permission_modes(entry: Entry, catalog: Catalog) -> bool:
-    """False for a plain program."""
+def _is_program(entry: Entry, catalog: Catalog) -> bool:
+    """True for an alias of a plain program, which has no permission modes."""
     target = entry.target or entry.name
-    others = (one for one in catalog.find(target) if one.source != ALIAS)
-    path = os.path.join(catalog.cwd or "/", target)
-    return entry.source != ALIAS or target == DEFINING_PROVIDER or DEFINITIONS.is_definition_path(path) or any(others)
+    if entry.source != ALIAS or target == DEFINING_PROVIDER:
+        return False
+    is_definition = DEFINITIONS.is_definition_path(os.path.join(catalog.cwd or "/", target))
+    return not is_definition and all(one.source == ALIAS for one in catalog.find(target))
 
 
 def _read(path: str, entry: Entry | None) -> Definition | None:
@@ -482,5 +463,5 @@ def _read(path: str, entry: Entry | None) -> Definition | None:
     if entry and not any(key in entry.metadata for key in PRIVILEGES.requesting_fields):
         return Definition(entry.name, {}, path)
     with suppress(BadDefinition):
-        return read_definition(path, _stem(path))
+        return read_definition(path, stem(path))
     return None

@@ -14,7 +14,6 @@ from hocket.chain.parse import is_path
 from hocket.config import BYPASS
 from hocket.config.settings import (
     DEFAULT_PERMISSION_MODE,
-    AgentConfig,
     ChainConfig,
     approve_command,
     edge_command,
@@ -78,12 +77,9 @@ class _StoredSpec(msgspec.Struct):
     unvouched: bool = False
 
 
-_decode_spec = msgspec.json.Decoder(_StoredSpec).decode
-
-
 def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> DelegationLimits:
     """Return the limits for what a run starts: ``line`` is that run and its ancestors, ``now`` monotonic time."""
-    specs = [(run, _decode_spec(spec_of(run))) for run in line]
+    specs = [(run, msgspec.json.decode(spec_of(run), type=_StoredSpec)) for run in line]
     nearest = next(((run, spec) for run, spec in specs if run.kind in _AGENTS), None)
     ends = [end for run, spec in specs if (end := _end(run, spec, now)) is not None]
     return DelegationLimits(_caller(*nearest) if nearest else None, min(ends, default=None))
@@ -181,7 +177,9 @@ def grant(
         return GrantedAgent(agent, PRIVILEGES.mode_with(wanted.typed, own), known.name, untrusted)
     mode = _mode(caller, own, is_free=approvals.allows(caller.known, known))
     if mode != own:
-        agent = _in_mode(agent, mode)
+        definition = PRIVILEGES.with_permission_mode(agent.definition, mode) if agent.definition else None
+        args = PRIVILEGES.without_modes(agent.args)
+        agent = replace(agent, args=args, permission_mode=mode, definition=definition)
     _check_arguments(caller, wanted, agent, mode)
     notices = () if mode == own else (_narrowed_notice(caller, wanted, own, mode, catalog()),)
     leave = None
@@ -234,12 +232,6 @@ def _means(word: str, wanted: AgentRequest, catalog: Callable[[], Catalog]) -> b
     return definition is not None and os.path.realpath(meant.path) == os.path.realpath(definition.path)
 
 
-def _alias_of(wanted: AgentRequest, approvals: Approvals, catalog: Callable[[], Catalog]) -> AgentConfig | None:
-    if not wanted.agent.alias:
-        return None
-    return approvals.config.agents.get(wanted.name) or approvals.config.agents.get(catalog().find(wanted.name)[0].name)
-
-
 # --- Privileges ---------------------------------------------------------------------------------------------
 
 
@@ -260,7 +252,9 @@ def _check_program(
     catalog: Callable[[], Catalog],
 ) -> DelegationGrant | None:
     """Raise NotAllowed unless the user named the program: an agent that may start any program may do anything."""
-    alias = _alias_of(wanted, approvals, catalog)
+    aliases, alias = approvals.config.agents, None
+    if wanted.agent.alias:
+        alias = aliases.get(wanted.name) or aliases.get(catalog().find(wanted.name)[0].name)
     if alias is not None and (alias.project is None or approvals.trusts(alias.project)):
         return None
     refusal = NotAllowed(
@@ -282,12 +276,6 @@ def _mode(caller: CallingAgent, own: str, *, is_free: bool) -> str:
     if mode == BYPASS and caller.untrusted:
         return caller.mode if is_wider(BYPASS, caller.mode) else DEFAULT_PERMISSION_MODE
     return mode
-
-
-def _in_mode(agent: Agent, mode: str) -> Agent:
-    """Return the agent with this permission mode and no argument that sets another."""
-    definition = PRIVILEGES.with_permission_mode(agent.definition, mode) if agent.definition else None
-    return replace(agent, args=PRIVILEGES.without_modes(agent.args), permission_mode=mode, definition=definition)
 
 
 def _check_arguments(caller: CallingAgent, wanted: AgentRequest, agent: Agent, mode: str) -> None:
@@ -314,13 +302,8 @@ def _narrowed_notice(caller: CallingAgent, wanted: AgentRequest, own: str, mode:
 
 
 def _command(caller: CallingAgent, wanted: AgentRequest, catalog: Catalog) -> str:
-    """Return the command that allows it."""
-    return edge_command(_word(caller, catalog), wanted.name, wanted.cwd)
-
-
-def _word(caller: CallingAgent, catalog: Catalog) -> str:
-    """Return the caller's name, or its file if the name means another agent here."""
+    """Return the command that allows it: with the caller's file if its name means another agent here."""
     first, path = next(iter(catalog.find(caller.name)), None), caller.known.path
-    if path is None or not DEFINITIONS.is_definition_path(path) or (first and first.source == ALIAS):
-        return caller.name
-    return caller.name if first and os.path.realpath(first.path) == path else path
+    is_named = path is None or not DEFINITIONS.is_definition_path(path)
+    is_named = is_named or (first is not None and (first.source == ALIAS or os.path.realpath(first.path) == path))
+    return edge_command(caller.name if is_named or path is None else path, wanted.name, wanted.cwd)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 
+from hocket.catalog.report import stem
 from hocket.config import ConfigFile
 from hocket.config.reading import is_inside, read_bounded
 from hocket.config.schema import parse as parse_config
@@ -50,15 +51,11 @@ def explain_file(path: str, approvals: Approvals, reasons: Reasons = Reasons()) 
     """Explain a definition; ``reasons`` tell what it replaces."""
     real = os.path.realpath(path)
     content = approvals.cover.file(real)
-    definition = DEFINITIONS.parse_definition(content, path, _stem(path))
+    definition = DEFINITIONS.parse_definition(content, path, stem(path))
     state = _state(approvals, FILE, real, content)
     before = _approved_before(approvals, FILE, real, state) or _hidden(reasons.rival, state)
     asks = tuple(PRIVILEGES.requests(definition, approvals.config.ceiling))
     return _with_diff(Explanation(FILE, real, content, state, asks, reasons.replaced), before)
-
-
-def _stem(path: str) -> str:
-    return os.path.basename(path).removesuffix(".md")
 
 
 def _hidden(rival: str | None, state: str) -> tuple[str, bytes] | None:
@@ -107,7 +104,7 @@ def _asks_of_text(part: Part, approvals: Approvals) -> Iterator[Ask]:
     """Yield what a definition asks for in detail; of a skill or a command only what it asks for."""
     name, content = part
     try:
-        definition = DEFINITIONS.parse_definition(content, name, _stem(name))
+        definition = DEFINITIONS.parse_definition(content, name, stem(name))
     except BadDefinition:
         return
     asks = list(PRIVILEGES.requests(definition, approvals.config.ceiling))
