@@ -237,8 +237,8 @@ def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> N
     ("words", "why"),
     [
         (["--settings"], "needs a value"),
-        (["--settings", "/home/ada/settings.json"], "must be JSON here, not a file"),
-        (["--settings", "[1]"], "must be JSON here, not a file"),
+        (["--settings", "/home/ada/settings.json"], "must be JSON, not a file"),
+        (["--settings", "[1]"], "must be JSON, not a file"),
         (["--settings", "{bad}"], "is not valid JSON"),
         (["--settings", '{"a": NaN}'], "is not valid JSON"),
         (["--settings", '{"crossSessionInbound": "maybe"}'], "invalid crossSessionInbound in --settings: 'maybe'"),

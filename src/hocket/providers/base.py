@@ -94,6 +94,9 @@ Reader = Callable[[State, str, bytes, int | None], tuple[State, list[ReaderEvent
 raises; a line that is not understood becomes a ``raw`` event. Neither state nor events contain a secret."""
 
 
+Verdict = tuple[Status, Reason]
+
+
 class ProcessExit(Protocol):
     """How a process ended, as its keeper recorded it."""
 
@@ -105,6 +108,18 @@ class ProcessExit(Protocol):
     def error(self) -> str | None: ...
     @property
     def stopped(self) -> bool: ...
+
+
+def exit_verdict(exit: ProcessExit, stop_reason: Reason | None, at_zero: Verdict) -> Verdict:  # noqa: A002 - the keeper's own word for it
+    """The verdict by the exit alone. ``at_zero`` is the one on a process that ended by itself with exit code 0."""
+    if exit.error is not None:
+        return Status.FAILED, Reason.START_FAILED
+    if exit.stopped:
+        reason = stop_reason or Reason.STOPPED
+        return (Status.STOPPED if reason is Reason.STOPPED else Status.FAILED), reason
+    if exit.signal is not None:
+        return Status.FAILED, Reason.SIGNAL
+    return at_zero if exit.code == 0 else (Status.FAILED, Reason.EXIT)
 
 
 # --- Capabilities -------------------------------------------------------------------------------------------
@@ -206,7 +221,7 @@ class Provider:
     with_prompt: Callable[[Spec, str], Spec]
     """The same start with another prompt; the same errors."""
     reader: Callable[[Spec, Redactor], Reader]
-    verdict: Callable[[State, ProcessExit, Reason | None], tuple[Status, Reason]]
+    verdict: Callable[[State, ProcessExit, Reason | None], Verdict]
     """``(state, exit, stop_reason)``: how the run ended."""
     is_transient: Callable[[State], bool] | None = None
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""

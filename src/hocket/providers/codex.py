@@ -22,12 +22,11 @@ from hocket.providers.base import (
     ReaderEvent,
     Sessions,
     State,
+    Verdict,
+    exit_verdict,
 )
-from hocket.providers.exit_verdict import Verdict, exit_verdict
-from hocket.providers.instructions import step_instructions
-from hocket.providers.json_values import cut, decoded, dict_in, kept_input, number_in, text_in
-from hocket.providers.limits import check_arguments, check_prompt, check_total
-from hocket.providers.raw_events import raw_event
+from hocket.providers.launching import check_arguments, check_prompt, check_total, step_instructions
+from hocket.providers.output_lines import cut, decoded, dict_in, kept_input, number_in, raw_event, text_in
 from hocket.redaction import NO_SECRETS, Redactor
 
 PROGRAM = Program("codex", "the Codex CLI", "HOCKET_CODEX", "install Codex: npm install -g @openai/codex")

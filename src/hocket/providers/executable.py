@@ -21,10 +21,11 @@ from hocket.providers.base import (
     ReaderEvent,
     State,
     TextOutput,
+    Verdict,
+    exit_verdict,
 )
-from hocket.providers.exit_verdict import Verdict, exit_verdict
-from hocket.providers.limits import check_arguments, check_prompt, check_total
-from hocket.providers.raw_events import line_text, raw_event
+from hocket.providers.launching import check_arguments, check_prompt, check_total
+from hocket.providers.output_lines import line_text, raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
 PROMPT_LIMIT = 64 * 1024

@@ -21,7 +21,7 @@ from hocket.config import caller_environment
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
-from hocket.providers.limits import check_total
+from hocket.providers.launching import check_total
 from hocket.secret_files import reveal, secret_names
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import Limits, check_disk

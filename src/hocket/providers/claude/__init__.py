@@ -8,9 +8,9 @@ from hocket.providers.claude import (
     definitions,
     launch,
     mcp_requests,
+    paths,
     privileges,
     reader,
-    transcript,
     usage,
     verdict,
 )
@@ -32,7 +32,7 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
-    sessions=Sessions(launch.resume, transcript.transcripts),
+    sessions=Sessions(launch.resume, paths.transcripts),
     pricing=Pricing(launch.bound, usage.unpriced_tokens),
     own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
     definitions=definitions,

@@ -11,11 +11,10 @@ import msgspec
 
 from hocket.errors import PromptError, UsageError
 from hocket.providers.base import Answer, State
-from hocket.providers.claude import wire_names
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.verdict import is_done
-from hocket.providers.json_values import list_in
-from hocket.providers.limits import check_prompt, encoded
+from hocket.providers.launching import check_prompt, encoded
+from hocket.providers.output_lines import list_in
 from hocket.redaction import MASK
 
 DEFAULT_PROMPT = "Begin: do what your instructions describe."
@@ -45,7 +44,7 @@ def answer(question: Mapping[str, Any], given: Answer) -> str:
     encoded(given.text or "", "the answer", UsageError)
     response = _allowed(question, given.text) if given.allow else _denied(given.text)
     if given.allow and given.always and (rule := rule_in(question.get("suggestions") or ())):
-        response[wire_names.UPDATED_PERMISSIONS] = [rule[1]]
+        response["updatedPermissions"] = [rule[1]]
     success = {"subtype": "success", "request_id": question["id"], "response": response}
     return _line({"type": "control_response", "response": success})
 
@@ -78,7 +77,7 @@ def _allowed(question: Mapping[str, Any], text: str | None) -> dict[str, Any]:
         given = {**given, "answers": _answers(given, text or "")}
     elif MASK.encode() in msgspec.json.encode(given):
         return response
-    return {**response, wire_names.UPDATED_INPUT: given}
+    return {**response, "updatedInput": given}
 
 
 def _answers(given: Mapping[str, Any], text: str) -> dict[str, str]:

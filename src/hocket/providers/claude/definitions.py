@@ -4,62 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from hocket.config import PERMISSION_MODES
 from hocket.errors import BadDefinition
 from hocket.model import Definition
-from hocket.providers.claude.frontmatter import decode, end_of, parse, split, texts, tidy
+from hocket.providers.claude import frontmatter, paths, plugins, servers
+from hocket.providers.claude.frontmatter import decode, split, texts, tidy
 from hocket.providers.claude.hooks import are_usable, complaint_about_hooks
-from hocket.providers.claude.paths import (
-    default_user_folder,
-    is_definition_path,
-    largest_file,
-    managed_folder,
-    marker,
-    parse_definition_path,
-    project_folder,
-    user_folder,
-    variables,
-)
-from hocket.providers.claude.plugins import (
-    enabled_plugins,
-    managed_settings,
-    plugin_agent_name,
-    plugin_folder,
-    plugin_head,
-)
-from hocket.providers.claude.servers import configured_servers
 from hocket.providers.definition_files import ODD, REFUSED, Fault, Head, has_control_character, shown
 
-__all__ = [
-    "cli_fields",
-    "complaint",
-    "configured_servers",
-    "default_user_folder",
-    "enabled_plugins",
-    "end_of",
-    "ignored_fields",
-    "instructions",
-    "is_definition_path",
-    "largest_file",
-    "managed_folder",
-    "managed_settings",
-    "marker",
-    "normalise_model",
-    "parse",
-    "parse_definition",
-    "parse_definition_path",
-    "plugin_agent_name",
-    "plugin_folder",
-    "plugin_head",
-    "project_folder",
-    "restricted_fields",
-    "summary",
-    "user_folder",
-    "variables",
-    "with_defaults",
-]
+# The parts of this capability that belong to other modules.
+variables, marker, largest_file = paths.variables, paths.marker, paths.largest_file
+managed_folder, default_user_folder = paths.managed_folder, paths.default_user_folder
+user_folder, project_folder = paths.user_folder, paths.project_folder
+is_definition_path, parse_definition_path = paths.is_definition_path, paths.parse_definition_path
+parse, end_of = frontmatter.parse, frontmatter.end_of
+managed_settings, enabled_plugins = plugins.managed_settings, plugins.enabled_plugins
+plugin_folder, plugin_head, plugin_agent_name = plugins.plugin_folder, plugins.plugin_head, plugins.plugin_agent_name
+configured_servers = servers.configured_servers
 
 MAX_NAME = 256
 """In UTF-16 code units, as the CLI counts."""
@@ -185,33 +150,24 @@ def _words(value: Any) -> list[str]:
 _MISSING: Any = object()
 
 
-def _one_of(*known: str) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, str) and value in known else _MISSING
+def _fits(kind: Any) -> Callable[[Any], Any]:
+    """A value of this type as it is; any other is missing."""
 
+    def clean(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            return _MISSING
 
-def _text(value: Any) -> Any:
-    return value if isinstance(value, str) and value else _MISSING
+    return clean
 
 
 def _model(value: Any) -> Any:
     return normalise_model(value) if isinstance(value, str) and value else _MISSING
 
 
-def _flag(value: Any) -> Any:
-    return value if isinstance(value, bool) else _MISSING
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _turns(value: Any) -> Any:
-    return value if _is_integer(value) and value > 0 else _MISSING
-
-
-def _effort(value: Any) -> Any:
-    known = ("low", "medium", "high", "xhigh", "max")
-    return value if _is_integer(value) or (isinstance(value, str) and value in known) else _MISSING
+def _permission_mode(value: Any) -> Any:
+    return value if value in PERMISSION_MODES else _MISSING
 
 
 def _tools(value: Any) -> Any:
@@ -224,10 +180,8 @@ def _skills(value: Any) -> Any:
 
 
 def _servers(value: Any) -> Any:
-    if not isinstance(value, list):
-        return _MISSING
-    usable = [item for item in value if isinstance(item, str) or _is_named_server(item)]
-    return usable or _MISSING
+    items = value if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, str) or _is_named_server(item)] or _MISSING
 
 
 def _is_named_server(item: Any) -> bool:
@@ -235,26 +189,24 @@ def _is_named_server(item: Any) -> bool:
 
 
 def _hooks(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return _MISSING
-    usable = {event: entries for event, entries in value.items() if are_usable(entries)}
-    return usable or _MISSING
+    events = value if isinstance(value, dict) else {}
+    return {event: entries for event, entries in events.items() if are_usable(entries)} or _MISSING
 
 
 _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "tools": _tools,
     "disallowedTools": _tools,
     "model": _model,
-    "permissionMode": _one_of(*PERMISSION_MODES),
+    "permissionMode": _permission_mode,
     "mcpServers": _servers,
     "hooks": _hooks,
-    "maxTurns": _turns,
+    "maxTurns": _fits(Annotated[int, msgspec.Meta(gt=0)]),
     "skills": _skills,
-    "initialPrompt": _text,
-    "memory": _one_of("user", "project", "local"),
-    "effort": _effort,
-    "background": _flag,
-    "isolation": _one_of("worktree", "remote"),
+    "initialPrompt": _fits(Annotated[str, msgspec.Meta(min_length=1)]),
+    "memory": _fits(Literal["user", "project", "local"]),
+    "effort": _fits(int | Literal["low", "medium", "high", "xhigh", "max"]),
+    "background": _fits(bool),
+    "isolation": _fits(Literal["worktree", "remote"]),
 }
 restricted_fields: tuple[str, ...] = ("hooks", "mcpServers", "permissionMode")
 """Fields that start programs or widen permissions, so that only some sources may use them."""

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hocket.config import CROSS_SESSION
+from hocket.config import CROSS_SESSION, PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
-from hocket.providers.claude import launch_settings, wire_names
 from hocket.providers.claude.conversation import CONTINUE, checked_prompt
-from hocket.providers.instructions import step_instructions
-from hocket.providers.limits import check_arguments, check_total
+from hocket.providers.launching import check_arguments, check_total, step_instructions
 
 _DEFINITIONS = "agents.json"
 _SERVERS = "servers.json"
 _SERVERS_KEY = "mcpServers"
+_SETTINGS_FLAG = "--settings"
+_CROSS_SESSION, _DISABLED_SERVERS = "crossSessionInbound", "disabledMcpjsonServers"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip
@@ -37,12 +37,12 @@ _QUESTIONS = {"deny": ("--permission-prompts", "none"), "ask": _ASK, "fail": _AS
 
 def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Arguments of the user come last, so that they override ours."""
-    given, own_settings = launch_settings.split(agent.name, (*agent.args, *request.args))
-    settings = launch_settings.merged(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
-    echo = (_ECHO,) if settings[wire_names.CROSS_SESSION] != CROSS_SESSION[0] else ()
+    given, own_settings = _split_settings(agent.name, (*agent.args, *request.args))
+    settings = _merged_settings(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
+    echo = (_ECHO,) if settings[_CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         request, echo = replace(request, own_server=None), ()  # Neither works in another format.
-    work = (*_behaviour(agent, request), launch_settings.FLAG, json.dumps(settings), *echo)
+    work = (*_behaviour(agent, request), _SETTINGS_FLAG, json.dumps(settings), *echo)
     name = agent.definition.name if agent.definition else None
     # Before stand-ins are added, which contain a NUL: no argument of the user may look like one.
     check_arguments(agent.name, (agent.path, *work, *((name,) if name is not None else ()), *given))
@@ -86,7 +86,7 @@ def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
     instructions = step_instructions(request)
     return (
         "--permission-mode",
-        _permission_mode(agent.name, agent.permission_mode or fields.get(wire_names.PERMISSION_MODE), request),
+        _permission_mode(agent.name, agent.permission_mode or fields.get("permissionMode"), request),
         # The flags for tools take all values that follow, so a flag of ours must follow and not a word of the user's.
         *_tools(agent.allowed_tools or "", request.own_server.rules if request.own_server else ()),
         *_QUESTIONS[request.on_question],
@@ -99,9 +99,8 @@ def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
 
 def _permission_mode(agent: str, own: object, request: LaunchRequest) -> str:
     mode = own or request.permission_mode
-    if not isinstance(mode, str) or mode not in wire_names.PERMISSION_MODES:
-        known = ", ".join(sorted(wire_names.PERMISSION_MODES))
-        raise UsageError(f"invalid permission mode of {agent}: {mode!r}", f"choose {known}")
+    if not isinstance(mode, str) or mode not in PERMISSION_MODES:
+        raise UsageError(f"invalid permission mode of {agent}: {mode!r}", f"choose {', '.join(PERMISSION_MODES)}")
     return mode
 
 
@@ -142,6 +141,63 @@ def _servers(request: LaunchRequest) -> tuple[str, ...]:
     return "--mcp-config", *listed, *in_stream, *((_NO_OTHER_SERVERS,) if listed else ())
 
 
+# --- Settings -----------------------------------------------------------------------------------------------
+# The CLI uses the last ``--settings`` of a command line and ignores the others, so a command line has exactly one.
+
+
+def _split_settings(agent: str, arguments: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """The arguments without any ``--settings``, and the value of the last one."""
+    rest: list[str] = []
+    value: str | None = None
+    given = iter(arguments)
+    for argument in given:
+        name, equals, attached = argument.partition("=")
+        if name != _SETTINGS_FLAG:
+            rest.append(argument)
+        elif equals:
+            value = attached
+        else:
+            value = next(given, None)
+            if value is None:
+                raise UsageError(f"{agent}: {_SETTINGS_FLAG} needs a value", f"{_SETTINGS_FLAG} JSON")
+    return tuple(rest), value
+
+
+def _merged_settings(
+    agent: str, given: str | None, cross_session: str, disabled_servers: Sequence[str]
+) -> dict[str, Any]:
+    """Hocket's settings and the user's. The user's win, but for servers that must stay off."""
+    own = _parsed_settings(agent, given) if given and given.strip() else {}
+    settings = {_CROSS_SESSION: cross_session, **own}
+    if settings[_CROSS_SESSION] not in CROSS_SESSION:
+        raise UsageError(
+            f"{agent}: invalid {_CROSS_SESSION} in {_SETTINGS_FLAG}: {settings[_CROSS_SESSION]!r}",
+            f"choose {', '.join(CROSS_SESSION)}",
+        )
+    if disabled_servers:
+        listed = own.get(_DISABLED_SERVERS, [])
+        if not isinstance(listed, list):
+            raise UsageError(f"{agent}: {_DISABLED_SERVERS} in {_SETTINGS_FLAG} must be a list; got {listed!r}")
+        settings[_DISABLED_SERVERS] = [*listed, *(name for name in disabled_servers if name not in listed)]
+    return settings
+
+
+def _parsed_settings(agent: str, given: str) -> dict[str, Any]:
+    """Only JSON: a file's content would not reach the command line, which is recorded and used again by a resume."""
+    text = given.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        raise UsageError(
+            f"{agent}: {_SETTINGS_FLAG} must be JSON, not a file, because Hocket adds its own settings; got {given!r}",
+            f'{_SETTINGS_FLAG} "$(cat FILE)"',
+        )
+    try:
+        found: dict[str, Any] = json.loads(text)
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{agent}: {_SETTINGS_FLAG} is not valid JSON: {error}") from error
+    return found
+
+
 # --- Tools --------------------------------------------------------------------------------------------------
 
 
@@ -170,4 +226,4 @@ def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
     """
     known = ("--tools", ",".join(tools_of(allowed))) if permissions_of(allowed) else ()
     permitted = ",".join((*permissions_of(allowed), *own))
-    return (*known, *((wire_names.ALLOWED_TOOLS_FLAG, permitted) if permitted else ()))
+    return (*known, *(("--allowedTools", permitted) if permitted else ()))

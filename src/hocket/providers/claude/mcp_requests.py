@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hocket.providers.base import McpRequest, State
-from hocket.providers.json_values import decoded, dict_in, text_in, with_newest
+from hocket.providers.output_lines import decoded, dict_in, text_in, with_newest
 
 _SUBTYPE = "mcp_message"
 _MESSAGE, _CANCEL = b'"mcp_message"', b'"control_cancel_request"'

@@ -1,13 +1,12 @@
-"""Notices for people: retries, denials, compactions, usage limits, failing hooks."""
+"""Notices for people: retries, denials, compactions, usage limits, failing hooks, and messages of other sessions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude import wire_names
 from hocket.providers.claude.subagents import who, who_is
-from hocket.providers.json_values import cut, dict_in, number_in, text_in
+from hocket.providers.output_lines import cut, dict_in, list_in, number_in, text_in
 
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"
@@ -75,9 +74,9 @@ def rate_limit(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     state["limited"] = status == _REJECTED
     if status == "allowed":
         return []
-    limit = text_in(info, wire_names.LIMIT_TYPE)
+    limit = text_in(info, "rateLimitType")
     text = f"usage limit: {status}" + (f" ({limit})" if limit else "")
-    resets_at = wall_time(number_in(info, wire_names.RESETS_AT))
+    resets_at = wall_time(number_in(info, "resetsAt"))
     return [("rate_limited", {"status": status, "resets_at": resets_at, "text": text})]
 
 
@@ -147,3 +146,49 @@ def hook(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     name = text_in(line, "hook_name") or text_in(line, "hook_event") or "a hook"
     output = text_in(line, "stderr") or text_in(line, "output") or text_in(line, "stdout")
     return [notice("hook", f"{name} failed: {output}" if output else f"{name} failed", exit_code=code)]
+
+
+# --- Messages of other sessions -----------------------------------------------------------------------------
+# A message that the CLI refuses appears nowhere in its output.
+
+_SESSION_MESSAGE = "session_message"
+_PEER, _HELPER = "peer", "senderTaskId"
+
+
+def is_echo(line: dict[str, Any]) -> bool:
+    """Whether a line repeats an input of the agent."""
+    return line.get("isReplay") is True
+
+
+def message_received(line: dict[str, Any]) -> list[ReaderEvent]:
+    """An echoed message from another session. Our own messages are recorded when they are sent.
+
+    Subagents of this session write to it in the same way and have events of their own.
+    """
+    origin = dict_in(line, "origin")
+    if text_in(origin, "kind") != _PEER or _HELPER in origin:
+        return []
+    sender = _sender(text_in(origin, "from"), text_in(origin, "name"), number_in(origin, "verifiedPeerPid"))
+    identity = text_in(origin, "msg_id") or text_in(line, "uuid")
+    return [("input", {"kind": _SESSION_MESSAGE, "id": identity, **cut(_body(origin, line)), "sender": sender})]
+
+
+def message_held(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
+    """A message that waits for an approval, which a run without a terminal cannot get, or its outcome."""
+    del state
+    sender = _sender(text_in(line, "from"), text_in(line, "from_name"), None)
+    status = text_in(line, "state")
+    why = text_in(line, "cause") or text_in(line, "outcome")
+    name = sender["name"] or sender["address"] or "an unknown session"
+    text = f"a message from session {name} was {status or 'held'}{f' ({why})' if why else ''}"
+    return [notice(_SESSION_MESSAGE, text, state=status or None, sender=sender)]
+
+
+def _sender(address: str, name: str, pid: float | None) -> dict[str, Any]:
+    return {"name": name or None, "address": address or None, "pid": pid}
+
+
+def _body(origin: dict[str, Any], line: dict[str, Any]) -> str:
+    """The message; all of them if several were delivered together."""
+    parts = [text_in(origin, "body"), *(text_in(member, "body") for member in list_in(origin, "members"))]
+    return "\n".join(part for part in parts if part) or text_in(dict_in(line, "message"), "content")

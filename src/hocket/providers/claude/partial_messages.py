@@ -9,7 +9,7 @@ import msgspec
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.text_blocks import TextBlocks, block_key, message_key
 from hocket.providers.claude.usage import estimate
-from hocket.providers.json_values import with_newest
+from hocket.providers.output_lines import with_newest
 
 _TYPE = "stream_event"
 

@@ -12,28 +12,8 @@ from typing import Any
 from hocket.config import BYPASS
 from hocket.config.settings import is_wider
 from hocket.model import Definition
-from hocket.providers.claude.servers import PROJECT_FILE, server_names
+from hocket.providers.claude import servers as server_files
 from hocket.providers.definition_files import Ask, Widening
-
-__all__ = [
-    "config_folder",
-    "instruction_files",
-    "local_settings",
-    "may_request",
-    "mode_with",
-    "permission_mode",
-    "requested",
-    "requesting_fields",
-    "requests",
-    "requests_in_settings",
-    "server_file",
-    "server_names",
-    "settings_files",
-    "text_folders",
-    "widening",
-    "with_permission_mode",
-    "without_modes",
-]
 
 # --- Definitions --------------------------------------------------------------------------------------------
 
@@ -82,7 +62,7 @@ def with_permission_mode(definition: Definition, mode: str) -> Definition:
 
 config_folder = ".claude"
 local_settings = ".claude/settings.local.json"
-server_file = PROJECT_FILE
+server_file, server_names = server_files.PROJECT_FILE, server_files.server_names
 settings_files: tuple[str, ...] = (".claude/settings.json", local_settings, server_file)
 """Files by which a folder can make the CLI run programs."""
 text_folders: tuple[str, ...] = (".claude/agents", ".claude/commands", ".claude/skills")

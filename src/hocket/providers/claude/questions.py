@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude import mcp_requests, wire_names
+from hocket.providers.claude import mcp_requests
 from hocket.providers.claude.subagents import who_is
-from hocket.providers.json_values import cut, dict_in, kept_input, list_in, text_in, with_newest
+from hocket.providers.output_lines import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.redaction import MASK
 
 _SENTENCE_LIMIT = 2000
@@ -32,7 +32,7 @@ def asked(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     tool = text_in(request, "tool_name")
     if text_in(request, "subtype") != "can_use_tool" or not identity or not tool:
         return None
-    choice = tool == wire_names.ASK_USER
+    choice = tool == "AskUserQuestion"
     question = {
         "id": identity,
         "kind": "choice" if choice else "permission",
@@ -85,11 +85,11 @@ def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
     """
     for one in suggestions:
         rules = list_in(one, "rules")
-        if text_in(one, "type") != wire_names.ADD_RULES or text_in(one, "behavior") != "allow" or not rules:
+        if text_in(one, "type") != "addRules" or text_in(one, "behavior") != "allow" or not rules:
             continue
-        tools = [text_in(rule, wire_names.RULE_TOOL) for rule in rules]
+        tools = [text_in(rule, "toolName") for rule in rules]
         if all(tools):
-            contents = [text_in(rule, wire_names.RULE_CONTENT) for rule in rules]
+            contents = [text_in(rule, "ruleContent") for rule in rules]
             text = ", ".join(f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True))
             if MASK not in text:
                 return text, {**one, "destination": "session"}
@@ -123,7 +123,7 @@ def _choices(tool: str, request: dict[str, Any]) -> str:
 def _options(request: dict[str, Any]) -> dict[str, Any]:
     """The labels to choose one from; none for several questions or several choices."""
     questions = list_in(dict_in(request, "input"), "questions")
-    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(wire_names.MULTI_SELECT):
+    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get("multiSelect"):
         return {}
     labels = [text_in(option, "label") for option in list_in(questions[0], "options")]
     return {"options": labels} if labels and all(labels) else {}

@@ -26,16 +26,13 @@ from hocket.providers.claude import (
     notices,
     partial_messages,
     questions,
-    session_messages,
     subagents,
     tools,
     usage,
-    wire_names,
 )
+from hocket.providers.claude.paths import transcripts
 from hocket.providers.claude.text_blocks import TextBlocks, message_key
-from hocket.providers.claude.transcript import transcripts
-from hocket.providers.json_values import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
-from hocket.providers.raw_events import raw_event
+from hocket.providers.output_lines import cut, decoded, dict_in, list_in, number_in, raw_event, text_in, with_newest
 from hocket.redaction import NO_SECRETS, Redactor
 
 _SYNTHETIC = "<synthetic>"
@@ -61,7 +58,7 @@ _SYSTEM: dict[str, Handler] = {
     "compact_boundary": notices.compaction,
     "hook_response": notices.hook,
     "informational": notices.informational,
-    "peer_message_hold": session_messages.held,
+    "peer_message_hold": notices.message_held,
     "permission_denied": notices.denied,
     "status": notices.status,
     "task_notification": subagents.task_changed,
@@ -160,8 +157,8 @@ class _LineReader:
 
     def _user(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
         """Results of tools. Prompts that the CLI repeats in this form stay raw."""
-        if session_messages.is_echo(line):
-            return session_messages.received(line)
+        if notices.is_echo(line):
+            return notices.message_received(line)
         blocks = list_in(dict_in(line, "message"), "content")
         who = subagents.who(state, line)
         results = [block for block in blocks if text_in(block, "type") == "tool_result"]
@@ -196,7 +193,7 @@ class _LineReader:
             "model": text_in(line, "model") or None,
             "cwd": cwd,
             "version": text_in(line, "claude_code_version") or None,
-            "permission_mode": text_in(line, wire_names.PERMISSION_MODE) or None,
+            "permission_mode": text_in(line, "permissionMode") or None,
             "tools": [tool for tool in list_in(line, "tools") if isinstance(tool, str)],
             **({"instead_of": left} if left else {}),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.json_values import cut, dict_in, list_in, text_in, with_newest
+from hocket.providers.output_lines import cut, dict_in, list_in, text_in, with_newest
 
 _COMMANDS = frozenset({"local_bash", "local_command", "monitor_mcp", "monitor_ws"})
 """Types of background tasks that are commands. An unknown type counts as an agent: to wait for it in vain is the

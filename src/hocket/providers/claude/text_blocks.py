@@ -13,7 +13,7 @@ from typing import Any
 from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.json_values import cut, with_newest
+from hocket.providers.output_lines import cut, with_newest
 from hocket.redaction import Redactor
 
 Block = list[Any]

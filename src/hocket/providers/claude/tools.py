@@ -6,7 +6,7 @@ from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.questions import settle
-from hocket.providers.json_values import cut, dict_in, kept_input, text_in, with_newest
+from hocket.providers.output_lines import cut, dict_in, kept_input, text_in, with_newest
 
 _OUTPUT_LIMIT = 16 * 1024
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude import wire_names
-from hocket.providers.json_values import dict_in, number_in, text_in
+from hocket.providers.output_lines import dict_in, number_in, text_in
 
 _SINCE_LAST_RESULT = "model_usage_since_last_result"
+_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
 def estimate(state: State, tokens: int) -> ReaderEvent:
@@ -28,8 +28,8 @@ def unpriced_tokens(state: State) -> int:
 
 def settled(state: State, result: dict[str, Any]) -> ReaderEvent:
     """Usage as a result reports it."""
-    total, models = _amount(result, "total_cost_usd"), dict_in(result, wire_names.MODEL_USAGE)
-    tokens = _tokens(models) if isinstance(result.get(wire_names.MODEL_USAGE), dict) else None
+    total, models = _amount(result, "total_cost_usd"), dict_in(result, "modelUsage")
+    tokens = _tokens(models) if isinstance(result.get("modelUsage"), dict) else None
     if "spent_before" not in state:
         state["spent_before"] = _before(total, tokens, result)
     cost_before, tokens_before = state["spent_before"]
@@ -54,7 +54,7 @@ def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> 
     if not isinstance(result.get(_SINCE_LAST_RESULT), dict):
         return [0, 0]
     since = dict_in(result, _SINCE_LAST_RESULT)
-    cost = sum(_amount(model, wire_names.COST) or 0 for model in since.values())
+    cost = sum(_amount(model, "costUSD") or 0 for model in since.values())
     return [_less(total or 0, cost), max(0, (tokens or 0) - _tokens(since))]
 
 
@@ -64,7 +64,7 @@ def _less(total: float, part: float) -> float:
 
 
 def _tokens(models: dict[str, Any]) -> int:
-    return sum(int(used) for model in models.values() for kind in wire_names.TOKENS if (used := _amount(model, kind)))
+    return sum(int(used) for model in models.values() for kind in _TOKENS if (used := _amount(model, kind)))
 
 
 def _amount(value: Any, key: str) -> float | int | None:
@@ -75,5 +75,5 @@ def _amount(value: Any, key: str) -> float | int | None:
 
 def _basis(models: dict[str, Any]) -> str | None:
     """The price list, if it is the same for all models."""
-    found = {text_in(model, wire_names.COST_BASIS) for model in models.values()}
+    found = {text_in(model, "costBasis") for model in models.values()}
     return (found.pop() or None) if len(found) == 1 else None

@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hocket.model import Reason, Status
-from hocket.providers.base import ProcessExit, State
-from hocket.providers.exit_verdict import Verdict, exit_verdict
+from hocket.providers.base import ProcessExit, State, Verdict, exit_verdict
 
 _INTERRUPTED = "error_during_execution"
 _BUDGET = "error_max_budget_usd"

@@ -1,4 +1,4 @@
-"""Values from JSON of unknown shape, and texts and inputs cut to the size of an event."""
+"""Lines of output: JSON of unknown shape, data cut to the size of an event, and ``raw`` events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from hocket.model import RESULT_LIMIT
+from hocket.providers.base import ReaderEvent
 
+_STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)", re.DOTALL)
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b|\d[eE]\+?\d{3}")
 _LONGEST_INTEGER = 18
@@ -108,3 +110,18 @@ def kept_input(given: dict[str, Any], limit: int = RESULT_LIMIT) -> dict[str, An
         return {"input": given}
     text = content[:limit].decode("utf-8", "ignore")
     return {"input": None, "input_text": text, "oversize": True, "bytes": len(content)}
+
+
+def line_text(line: bytes, whole_size: int | None) -> dict[str, Any]:
+    """The line as text, cut to the size of an event. ``whole_size`` marks a line that was truncated before."""
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    text = line[:RESULT_LIMIT].decode("utf-8", "replace")
+    if whole_size is None and len(line) <= RESULT_LIMIT:
+        return {"text": text}
+    return {"text": text, "oversize": True, "bytes": whole_size or len(line)}
+
+
+def raw_event(stream: str, line: bytes, kind: str = "", *, whole_size: int | None = None) -> ReaderEvent:
+    """A ``raw`` event. ``kind`` is the line's own type."""
+    named = {"type": kind[:100]} if kind else {}
+    return "raw", {"stream": _STREAM_NAMES.get(stream, stream), **line_text(line, whole_size), **named}

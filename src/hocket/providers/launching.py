@@ -1,10 +1,12 @@
-"""What a program can be given, by the rules of the operating system; checked before anything is started."""
+"""What launches share: checks of what the operating system can pass to a program, and the instructions for a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from hocket.errors import PromptError, UsageError
+from hocket.model import DEFAULT_MARKER
+from hocket.providers.base import LaunchRequest
 
 STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
 ARGUMENT_LIMIT = 128 * 1024
@@ -52,3 +54,25 @@ def encoded(text: str, what: str, error: type[UsageError]) -> bytes:
         return text.encode()
     except UnicodeEncodeError as cause:
         raise error(f"{what} is not valid text (character {cause.start})") from cause
+
+
+_LOOP = """\
+You are running unattended: do not stop to report progress or to ask whether to go on. \
+Keep working until everything you were asked for is done. When all of it is done, and only then, write the following \
+as a line of its own, with nothing else on it:
+
+{marker}
+
+While anything is left to do, do not write that line."""
+
+_OWN_BRANCH = """\
+You are working in a git worktree with a branch of its own. Later steps get only what is committed \
+there, so commit your changes before you end."""
+
+
+def step_instructions(request: LaunchRequest) -> str:
+    """The instructions for a loop and for a worktree, as far as they apply; empty if the user turned them off."""
+    if not request.contract:
+        return ""
+    loop = [_LOOP.format(marker=request.marker or DEFAULT_MARKER)] if request.loop else []
+    return "\n\n".join([*loop, *([_OWN_BRANCH] if request.own_branch else [])])
