@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MAX_NESTING = 20
 MAX_EXPANSION = 1000
 """Nodes that all aliases of a text may expand to; a long scalar counts as several."""
 _TEXT_OF_ONE_NODE = 100
+_LINE_END = re.compile("\r\n|\r|\n")
 
 
 class Unusable(Exception):
@@ -44,39 +44,16 @@ class Loaded(NamedTuple):
 
 def load(text: str) -> Loaded:
     """Read a text that consists of one mapping. Raises Unusable."""
-    yaml, kinds, loader = _parser()
-    readable, restore = _readable(text)
+    import yaml  # slow to import, and most commands do not need it
+
     try:
-        return _Builder(loader(readable).get_event, kinds, readable, restore).document()
+        return _Builder(yaml, *_readable(text)).document()
     except yaml.MarkedYAMLError as error:
         # libyaml reports a key without a colon in the next line.
         mark = error.context_mark if error.context == "while scanning a simple key" else error.problem_mark
         raise Unusable(mark.line if mark else 0, f"is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise Unusable(0, f"is not YAML: {str(error).splitlines()[0]}") from error
-
-
-class _Kinds(NamedTuple):
-    """The parser's event classes."""
-
-    scalar: Any
-    alias: Any
-    mapping: Any
-    mapping_end: Any
-    sequence_end: Any
-    stream_end: Any
-
-
-@cache
-def _parser() -> tuple[Any, _Kinds, Any]:
-    # PyYAML is slow to import and most commands do not need it.
-    import yaml
-
-    kinds = _Kinds(
-        *(yaml.ScalarEvent, yaml.AliasEvent, yaml.MappingStartEvent),
-        *(yaml.MappingEndEvent, yaml.SequenceEndEvent, yaml.StreamEndEvent),
-    )
-    return yaml, kinds, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 # --- Characters ---------------------------------------------------------------------------------------------
@@ -107,23 +84,16 @@ def _readable(text: str) -> tuple[str, dict[int, int] | None]:
 # --- Values -------------------------------------------------------------------------------------------------
 
 
-class _Shared(NamedTuple):
-    """An anchored value, and the nodes that each alias adds."""
-
-    value: Any
-    weight: int
-
-
 class _Builder:
-    """Builds plain values from a stream of events, with bounded depth and expansion."""
+    """Builds plain values from the events of a parser, with bounded depth and expansion."""
 
-    def __init__(self, take: Callable[[], Any], kinds: _Kinds, text: str, restore: dict[int, int] | None) -> None:
-        self._take = take
-        self._kinds = kinds
-        self._text = text
-        self._text_lines: list[str] = []
+    def __init__(self, yaml: Any, text: str, restore: dict[int, int] | None) -> None:
+        self._yaml = yaml
+        self._take = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text).get_event
+        self._lines = _LINE_END.split(text)
         self._restore = restore
-        self._shared: dict[str, _Shared] = {}
+        self._shared: dict[str, tuple[Any, int]] = {}
+        """Anchored values, each with the nodes that an alias adds."""
         self._weight = 0
         self._expanded = 0
         self._depth = 0
@@ -133,30 +103,30 @@ class _Builder:
     def document(self) -> Loaded:
         found = Loaded({}, {}, {}, {})
         self._take()
-        if type(self._take()) is self._kinds.stream_end:
+        if type(self._take()) is self._yaml.StreamEndEvent:
             return found
         event = self._take()
-        if type(event) is not self._kinds.mapping:
+        if type(event) is not self._yaml.MappingStartEvent:
             raise Unusable(event.start_mark.line, "is not a mapping")
         found = found._replace(values=self._value(event, found))
         self._take()
         end = self._take()
-        if type(end) is not self._kinds.stream_end:
+        if type(end) is not self._yaml.StreamEndEvent:
             raise Unusable(end.start_mark.line, "holds a second document")
         return found
 
     def _value(self, event: Any, about: Loaded | None = None) -> Any:
         kind, before = type(event), self._weight
-        if kind is self._kinds.scalar:
+        if kind is self._yaml.ScalarEvent:
             value = self._scalar(event)
-        elif kind is self._kinds.alias:
+        elif kind is self._yaml.AliasEvent:
             return self._repeated(event)
         else:
             self._weight += 1
             value = self._collection(event, about)
         if event.anchor is not None:
             # Registered when complete, so that no value contains itself.
-            self._shared[event.anchor] = _Shared(value, self._weight - before)
+            self._shared[event.anchor] = value, self._weight - before
         return value
 
     def _scalar(self, event: Any) -> Any:
@@ -180,7 +150,7 @@ class _Builder:
         outside = self._indent
         if not event.flow_style:
             self._indent = event.start_mark.column
-        is_mapping = type(event) is self._kinds.mapping
+        is_mapping = type(event) is self._yaml.MappingStartEvent
         value, end = self._mapping(about) if is_mapping else self._sequence()
         if event.flow_style:
             self._check_indent(event.start_mark.line, end.end_mark.line, "]},#")
@@ -190,35 +160,31 @@ class _Builder:
 
     def _check_indent(self, begin: int, end: int, may_stand_out: str) -> None:
         """Refuse continuation lines that are not indented enough, which libyaml accepts."""
-        if begin == end:
-            return
-        self._text_lines = self._text_lines or _LINE_END.split(self._text)
-        for number in range(begin + 1, end + 1):
-            line = self._text_lines[number] if number < len(self._text_lines) else ""
+        for number, line in enumerate(self._lines[begin + 1 : end + 1], begin + 1):
             content = line.lstrip(" ")
             if content and len(line) - len(content) <= self._indent and content[0] not in may_stand_out:
                 raise Unusable(number, "is not YAML: a continuation line is not indented enough")
 
     def _repeated(self, event: Any) -> Any:
-        shared = self._shared.get(event.anchor)
         line = event.start_mark.line
-        if shared is None:
+        if event.anchor not in self._shared:
             raise Unusable(line, f"is not YAML: unknown alias {event.anchor[:_TEXT_OF_ONE_NODE]!r}")
-        self._weight += shared.weight
-        self._expanded += shared.weight
+        value, weight = self._shared[event.anchor]
+        self._weight += weight
+        self._expanded += weight
         if self._expanded > MAX_EXPANSION:
             raise TooMuch(line, f"repeats more than {MAX_EXPANSION} values by aliases")
-        return shared.value
+        return value
 
     def _sequence(self) -> tuple[list[Any], Any]:
-        take, end = self._take, self._kinds.sequence_end
+        take, end = self._take, self._yaml.SequenceEndEvent
         values = []
         while type(event := take()) is not end:
             values.append(self._value(event))
         return values, event
 
     def _mapping(self, about: Loaded | None) -> tuple[dict[str, Any], Any]:
-        take, end = self._take, self._kinds.mapping_end
+        take, end = self._take, self._yaml.MappingEndEvent
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         while type(event := take()) is not end:
@@ -229,25 +195,21 @@ class _Builder:
                 merged = {**_merged(value), **merged}
             elif key is not None:
                 if about is not None:
-                    self._note(about, key, event, following)
+                    if key in about.lines:
+                        about.repeated[key] = event.start_mark.line
+                        about.written.pop(key, None)
+                    about.lines[key] = event.start_mark.line
+                    if type(following) is self._yaml.ScalarEvent:
+                        about.written[key] = following.value
                 values[key] = value  # of repeated keys the last one counts, as for the CLI
-        return {**merged, **values} if merged else values, event
+        return {**merged, **values}, event
 
     def _key(self, event: Any) -> str | None:
         """Return a key as written; None for a collection, whose value is dropped."""
         value = self._value(event)
-        if type(event) is self._kinds.scalar:
+        if type(event) is self._yaml.ScalarEvent:
             return value if isinstance(value, str) else str(event.value)
         return value if isinstance(value, str) else None
-
-    def _note(self, about: Loaded, key: str, event: Any, following: Any) -> None:
-        line = event.start_mark.line
-        if key in about.lines:
-            about.repeated[key] = line
-            about.written.pop(key, None)
-        about.lines[key] = line
-        if type(following) is self._kinds.scalar:
-            about.written[key] = following.value
 
 
 def _merged(value: Any) -> dict[str, Any]:
@@ -261,7 +223,6 @@ def _merged(value: Any) -> dict[str, Any]:
 _QUOTES = ("'", '"')
 _BLOCKS = ("|", ">")
 _TYPES = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int"))
-_LINE_END = re.compile("\r\n|\r|\n")
 _CONSTANTS: Mapping[str, bool | None] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["true", "True", "TRUE"], True),
