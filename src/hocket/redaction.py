@@ -27,7 +27,6 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,:{}\[\]"]+', re.DOTALL)
 """A string, a number or a literal of a JSON text."""
 _PART_OF_CHARACTER = re.compile(r"[\udc80-\udcff]{1,3}$")
 """The first bytes of a character whose last ones were cut off, as ``surrogateescape`` decodes them."""
-_ESCAPE = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -44,8 +43,7 @@ class Redactor:
         self._bytes = tuple(map(_encoded, self._texts))
         escaped = (json.dumps(text, ensure_ascii=False)[1:-1] for text in self._texts)
         self._in_lines = tuple(dict.fromkeys([*self._bytes, *map(_encoded, escaped)]))
-        """One of them is in every line with a secret, unless the line has one of the optional escapes."""
-        self._code_units = _code_units(self._texts)
+        """One of them is in every line with a secret, unless the line has an optional escape."""
         self.longest = max(map(len, self._bytes), default=0)
         """How many bytes a secret takes up at most."""
 
@@ -58,7 +56,9 @@ class Redactor:
         if cut:
             beginning = _PART_OF_CHARACTER.sub("", line.decode("utf-8", "surrogateescape"))
             return _encoded(self.feed(None, beginning)[0])
-        if not self._may_hold_secret(line):
+        # JSON may escape any character, and need not.
+        may_hold_secret = any(secret in line for secret in self._in_lines) or b"\\u" in line or b"\\/" in line
+        if not self._texts or not may_hold_secret:
             return line
         text = line.decode("utf-8", "surrogateescape")
         masked = _TOKEN.sub(self._token, text) if _is_json(text) else self.text(text)
@@ -128,15 +128,6 @@ class Redactor:
             at = max(at, stop)
         return "".join(said) + text[at:end], max(0, at - end)
 
-    def _may_hold_secret(self, line: bytes) -> bool:
-        return any(secret in line for secret in self._in_lines) or self._has_optional_escape(line)
-
-    def _has_optional_escape(self, line: bytes) -> bool:
-        """Whether a line has an escape that JSON may use for a character of a secret, and need not."""
-        if b"\\/" in line:
-            return True
-        return b"\\u" in line and not self._code_units.isdisjoint(map(bytes.lower, _ESCAPE.findall(line)))
-
     def _token(self, found: re.Match[str]) -> str:
         token = found[0]
         is_string = token.startswith('"')
@@ -155,12 +146,6 @@ def _spellings(value: str) -> Iterator[str]:
         yield escaped[1:-1]
         yield escaped[1:-1].replace("/", "\\/")
     yield re.sub(r"\\u[0-9a-f]{4}", lambda escape: "\\u" + escape[0][2:].upper(), json.dumps(value)[1:-1])
-
-
-def _code_units(texts: Iterable[str]) -> frozenset[bytes]:
-    """The numbers by which JSON escapes the characters of texts, in four digits each; two of them for some."""
-    encoded = "".join(texts).encode("utf-16-be", "surrogatepass")
-    return frozenset(encoded[at : at + 2].hex().encode() for at in range(0, len(encoded), 2))
 
 
 def _encoded(text: str) -> bytes:

@@ -14,10 +14,10 @@ from hocket.errors import PromptError, UsageError
 from hocket.model import SESSION, Agent, Spec
 from hocket.providers.base import Answer, LaunchRequest
 from hocket.providers.claude import conversation
-from hocket.providers.claude.conversation import CONTINUE
 from hocket.providers.claude.launch import launch, resume
 from hocket.providers.claude.paths import folder_name, transcripts
 from hocket.providers.claude.questions import rule_in
+from hocket.providers.launching import CONTINUE
 
 COLOURS = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
 SIZES = {"question": "Which sizes?", "options": [{"label": "2"}, {"label": "1"}], "multiSelect": True}

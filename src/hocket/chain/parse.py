@@ -206,6 +206,15 @@ def next_marker(line: str, marker: str, fence: Fence | None) -> tuple[Fence | No
     return _longer(fence, line, marker), None
 
 
+def marker_in(text: str, marker: str, fence: Fence | None = None) -> tuple[Fence | None, str | None]:
+    """After more lines: the block of code that is open now, and the first line by which the marker has been said."""
+    for line in text.split("\n"):
+        fence, found = next_marker(line, marker, fence)
+        if found is not None:
+            return fence, found
+    return fence, None
+
+
 def marker_alone(fence: Fence) -> str | None:
     """The marker's line, if it is all that stands in this block of code."""
     _, said, more = fence

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hocket.chain.parse import Fence, marker_alone, next_marker
+from hocket.chain.parse import marker_alone, marker_in
 from hocket.config import BYPASS
 from hocket.config.settings import is_wider
 from hocket.errors import UsageError
@@ -25,13 +25,19 @@ from hocket.providers.base import (
     Verdict,
     exit_verdict,
 )
-from hocket.providers.launching import check_arguments, check_prompt, check_total, step_instructions
+from hocket.providers.launching import (
+    CONTINUE,
+    DEFAULT_PROMPT,
+    check_arguments,
+    check_prompt,
+    check_total,
+    prompt_or,
+    step_instructions,
+)
 from hocket.providers.output_lines import cut, decoded, dict_in, kept_input, number_in, raw_event, text_in
 from hocket.redaction import NO_SECRETS, Redactor
 
 PROGRAM = Program("codex", "the Codex CLI", "HOCKET_CODEX", "install Codex: npm install -g @openai/codex")
-_DEFAULT_PROMPT = "Begin: do what your instructions describe."
-_CONTINUE = "Continue where you stopped."
 _PROMPT_FROM_STDIN = "-"
 _OUTPUT_LIMIT = 16 * 1024
 _RATE_LIMIT = re.compile(r"\b429\b|usage limit|rate limit", re.IGNORECASE)
@@ -49,9 +55,11 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Settings are ``-c`` overrides, which the user's own arguments can override."""
     if agent.allowed_tools:
         raise UsageError(f"{agent.name}: Codex has no allowed_tools", "remove it, or set permission_mode")
-    instructions = step_instructions(request)
+    mode, instructions = agent.permission_mode or request.permission_mode, step_instructions(request)
+    # In a mode that would ask before an edit, nothing can be written.
+    sandbox = "workspace-write" if is_wider(mode, "default") else "read-only"
     settings = {
-        "sandbox_mode": _sandbox(agent.permission_mode or request.permission_mode),
+        "sandbox_mode": "danger-full-access" if mode == BYPASS else sandbox,
         **({"model": agent.model} if agent.model else {}),
         **({"developer_instructions": instructions} if instructions else {}),
     }
@@ -60,28 +68,17 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     argv = (agent.path, "exec", "--json", "--skip-git-repo-check", *ours, *given, _PROMPT_FROM_STDIN)
     check_arguments(agent.name, argv)
     check_total(agent.name, argv, request.env)
-    return Launch(argv, "file", _prompt(agent.name, request.prompt))
-
-
-def _sandbox(mode: str) -> str:
-    """The sandbox for a permission mode. In a mode that would ask before an edit, nothing can be written."""
-    if mode == BYPASS:
-        return "danger-full-access"
-    return "workspace-write" if is_wider(mode, "default") else "read-only"
-
-
-def _prompt(agent: str, prompt: str | None, default: str = _DEFAULT_PROMPT) -> str:
-    return check_prompt(agent, prompt if prompt and prompt.strip() else default)
+    return Launch(argv, "file", check_prompt(agent.name, prompt_or(DEFAULT_PROMPT, request.prompt)))
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
-    return replace(spec, prompt=_prompt(spec.agent, prompt))
+    return replace(spec, prompt=check_prompt(spec.agent, prompt_or(DEFAULT_PROMPT, prompt)))
 
 
 def resume(spec: Spec, session: str, prompt: str) -> Spec:
     argv = spec.argv[:-3] if spec.argv[-3] == "resume" else spec.argv[:-1]
     argv = (*argv, "resume", session, _PROMPT_FROM_STDIN)
-    return replace(spec, argv=argv, prompt=_prompt(spec.agent, prompt, _CONTINUE))
+    return replace(spec, argv=argv, prompt=check_prompt(spec.agent, prompt_or(CONTINUE, prompt)))
 
 
 # --- Reading ------------------------------------------------------------------------------------------------
@@ -133,21 +130,13 @@ def _read_item(state: State, spec: Spec, item: dict[str, Any], phase: str) -> tu
         return state, [("notice", {"kind": "info", **cut(text_in(item, "message"))})]
     if kind != "agent_message":
         return None
-    said: list[ReaderEvent] = [("text", cut(text))]
-    state = {**state, "result": cut(text)["text"]}
-    if spec.loop and not state.get("marker") and (found := _marker(text, spec.marker)) is not None:
-        return {**state, "marker": True}, [*said, ("marker", {"line": found})]
-    return state, said
-
-
-def _marker(text: str, marker: str) -> str | None:
-    """The first line of a message that is the marker and nothing else."""
-    fence: Fence | None = None
-    for line in text.split("\n"):
-        fence, found = next_marker(line, marker, fence)
-        if found is not None:
-            return found
-    return marker_alone(fence) if fence else None
+    state, events = {**state, "result": cut(text)["text"]}, list[ReaderEvent]([("text", cut(text))])
+    if spec.loop and not state.get("marker"):
+        fence, found = marker_in(text, spec.marker)
+        if found := found or (marker_alone(fence) if fence else None):
+            state["marker"] = True
+            events.append(("marker", {"line": found}))
+    return state, events
 
 
 def _tool(kind: str, item: dict[str, Any], phase: str) -> list[ReaderEvent]:
@@ -162,9 +151,8 @@ def _tool(kind: str, item: dict[str, Any], phase: str) -> list[ReaderEvent]:
 
 def _usage(usage: dict[str, Any], before: int) -> ReaderEvent:
     """Tokens of this run. Codex reports the total of the session, which includes the runs ``before``."""
-    counts = [number_in(usage, key) for key in ("input_tokens", "output_tokens")]
-    total = None if None in counts else sum(int(count or 0) for count in counts)
-    tokens = None if total is None else max(0, total - before)
+    read, written = number_in(usage, "input_tokens"), number_in(usage, "output_tokens")
+    tokens = None if read is None or written is None else max(0, int(read) + int(written) - before)
     return "usage", {"tokens": tokens, "cost_usd": None, "cost_basis": None, "estimate": False}
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hocket.errors import UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.base import Answer, LaunchRequest, OwnServer, ProcessExit, Provider, ReaderEvent, State
+from hocket.providers.output_lines import decoded
 from hocket.redaction import NO_SECRETS, Redactor
 
 STATE_LIMIT = 64 * 1024
@@ -112,13 +113,16 @@ def _positions(subject: Subject) -> Iterator[_Position]:
             state, _ = read(state, "out", line, None)
 
 
+def _read_whole(provider: Provider, recording: RecordedOutput) -> tuple[State, list[ReaderEvent]]:
+    read, state, events = provider.reader(recording.spec, NO_SECRETS), State(), list[ReaderEvent]()
+    for line in recording.lines:
+        state, more = read(state, "out", line, None)
+        events += more
+    return state, events
+
+
 def _final_states(subject: Subject) -> Iterator[tuple[RecordedOutput, State]]:
-    for recording in subject.recordings:
-        read = subject.provider.reader(recording.spec, NO_SECRETS)
-        state: State = {}
-        for line in recording.lines:
-            state, _ = read(state, "out", line, None)
-        yield recording, state
+    return ((recording, _read_whole(subject.provider, recording)[0]) for recording in subject.recordings)
 
 
 # --- Launching ----------------------------------------------------------------------------------------------
@@ -209,36 +213,29 @@ def reader_resumes_anywhere(subject: Subject) -> None:
 def reader_ignores_truncated_lines(subject: Subject) -> None:
     """The beginning of a line, all that there is if the machine died, adds nothing and decides nothing.
 
-    Plain text has no incomplete lines. A line that several recordings have is truncated once.
+    Plain text has no incomplete lines. Of the lines of one shape, one is truncated at each byte.
     """
     if subject.provider.text_output is not None:
         return
-    seen = set[bytes]()
+    seen = set[str]()
     for recording in subject.recordings:
         read = subject.provider.reader(recording.spec, NO_SECRETS)
-        whole, so_far, state = _counted(_events(subject.provider, recording)), Counter[str](), State()
+        whole, so_far, state = _counted(_read_whole(subject.provider, recording)[1]), Counter[str](), State()
         for line in recording.lines:
-            judged = _judged(subject.provider, state)
-            for end in range(0 if line in seen else len(line) - 1):
+            judged, shape = _judged(subject.provider, state), json.dumps(_shape(decoded(line)))
+            for end in range(0 if shape in seen else len(line) - 1):
                 after, events = read(state, "out", line[:end], None)
-                added = _counted([event for event in events if event[0] != "raw"])
-                _require(not added or so_far + added <= whole, f"{line[:end]!r} adds {added}")
-                _require(_judged(subject.provider, after) == judged, f"{line[:end]!r} changes the verdict")
+                added = [event for event in events if event[0] != "raw"]
+                _require(not added or so_far + _counted(added) <= whole, f"{line[:end]!r} adds {added}")
+                is_judged_alike = after is state or _judged(subject.provider, after) == judged
+                _require(is_judged_alike, f"{line[:end]!r} changes the verdict")
             _require(
                 read(state, "out", line[:-1], None) == read(state, "out", line, None),
                 f"a line without its line end is not read like the whole: {line[:200]!r}",
             )
             state, events = read(state, "out", line, None)
             so_far += _counted(events)
-            seen.add(line)
-
-
-def _events(provider: Provider, recording: RecordedOutput) -> list[ReaderEvent]:
-    read, state, events = provider.reader(recording.spec, NO_SECRETS), State(), list[ReaderEvent]()
-    for line in recording.lines:
-        state, more = read(state, "out", line, None)
-        events += more
-    return events
+            seen.add(shape)
 
 
 def _counted(events: list[ReaderEvent]) -> Counter[str]:
@@ -253,21 +250,21 @@ def reader_accepts_anything(subject: Subject) -> None:
     """No line makes a reader raise: no bytes, no recorded line with any of its values replaced or removed."""
     for position in _distinct(subject):
         odd = (json.dumps(value).encode() for value in _bent(json.loads(position.line)))
-        _read_odd(subject.provider, position, odd)
+        _read_odd(subject.provider, position, "out", odd)
     for recording in subject.recordings[:1]:
         for state in ({}, next(_final_states(subject))[1]):
-            _read_odd(subject.provider, _Position(recording, state, b""), iter(_ODD_LINES))
+            for stream in ("out", "err"):
+                _read_odd(subject.provider, _Position(recording, state, b""), stream, _ODD_LINES)
 
 
-def _read_odd(provider: Provider, position: _Position, lines: Iterator[bytes]) -> None:
+def _read_odd(provider: Provider, position: _Position, stream: str, lines: Iterable[bytes]) -> None:
     read = provider.reader(position.recording.spec, NO_SECRETS)
     for line in lines:
-        for stream in ("out", "err"):
-            state, events = read(position.state, stream, line, None)
-            json.dumps([state, events]).encode()
-            _judged(provider, state)
-            if provider.conversation is not None:
-                provider.conversation.is_finished(state, False)
+        state, events = read(position.state, stream, line, None)
+        json.dumps([state, events]).encode()
+        _judged(provider, state)
+        if provider.conversation is not None:
+            provider.conversation.is_finished(state, False)
         if provider.own_tools is not None:
             provider.own_tools.request(line)
 
@@ -276,17 +273,10 @@ def _distinct(subject: Subject) -> Iterator[_Position]:
     """Recorded lines that are JSON objects, one of each shape."""
     seen = set[str]()
     for position in _positions(subject):
-        value = _decoded(position.line)
-        if isinstance(value, dict) and (shape := json.dumps(_shape(value))) not in seen:
+        value = decoded(position.line)
+        if value is not None and (shape := json.dumps(_shape(value))) not in seen:
             seen.add(shape)
             yield position
-
-
-def _decoded(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _shape(value: Any, name: str = "") -> Any:
@@ -394,7 +384,7 @@ def conversation_writes_lines(subject: Subject) -> None:
         except UsageError:
             continue
         raise AssertionError(f"message accepts {text!r}")
-    events = (event for recording in subject.recordings for event in _events(subject.provider, recording))
+    events = (event for recording in subject.recordings for event in _read_whole(subject.provider, recording)[1])
     for question in (data for kind, data in events if kind == "question"):
         for answer in (Answer(True), Answer(True, "1"), Answer(True, always=True), Answer(False, "no\nway")):
             line = conversation.answer(question, answer)

@@ -85,6 +85,14 @@ class Files(Protocol):
         """Return the JSON object in a file; None if there is no file."""
 
 
+def read_object(files: Files, path: str, faults: list[PathFault], consequence: str = "") -> dict[str, Any]:
+    """The JSON object in a file; empty without one. Why it cannot be read is added to ``faults``."""
+    found = files.read_object(path)
+    if isinstance(found, Fault):
+        faults.append(PathFault(path, found.line, f"{found.reason}{consequence}", found.kind))
+    return found if isinstance(found, dict) else {}
+
+
 class Ask(NamedTuple):
     """One privilege that is asked for, with its details."""
 

@@ -8,6 +8,9 @@ from hocket.errors import PromptError, UsageError
 from hocket.model import DEFAULT_MARKER
 from hocket.providers.base import LaunchRequest
 
+DEFAULT_PROMPT = "Begin: do what your instructions describe."
+CONTINUE = "Continue where you stopped."
+"""The prompt of a resumed session."""
 STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
 ARGUMENT_LIMIT = 128 * 1024
 """Bytes of one argument or variable, with its final zero: what Linux accepts."""
@@ -39,6 +42,11 @@ def check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) ->
             f"arguments and variables for {agent} have {total} bytes together; the limit is {TOTAL_LIMIT}",
             "pass a file name instead of the content",
         )
+
+
+def prompt_or(default: str, prompt: str | None) -> str:
+    """The prompt, or the default one for a CLI that needs one."""
+    return prompt if prompt and prompt.strip() else default
 
 
 def check_prompt(agent: str, prompt: str, limit: int = STDIN_PROMPT_LIMIT, hint: str | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from typing import Any
@@ -14,7 +13,6 @@ from hocket.providers.base import ReaderEvent
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)", re.DOTALL)
-_NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b|\d[eE]\+?\d{3}")
 _LONGEST_INTEGER = 18
 """Digits of an integer that every database stores."""
 _LARGEST = 2**53
@@ -22,6 +20,13 @@ _LARGEST = 2**53
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = frozenset({int, float})
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _LONGEST_INTEGER else float(digits)
+
+
+_decode_tolerantly = json.JSONDecoder(parse_constant=lambda _: None, parse_int=_number).decode
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:
@@ -32,25 +37,11 @@ def decoded(line: bytes) -> dict[str, Any] | None:
     try:
         value = _decode(line)
     except _BROKEN:
-        value = _decoded_mended(_mended(line))
+        try:
+            value = _decode_tolerantly(_ESCAPE.sub(_whole, line).decode("utf-8", "replace"))
+        except _BROKEN:
+            return None
     return value if isinstance(value, dict) else None
-
-
-def _decoded_mended(line: bytes) -> Any:
-    with contextlib.suppress(*_BROKEN):
-        return _decode(line)
-    with contextlib.suppress(*_BROKEN):
-        if _NO_NUMBER.search(line):
-            return json.loads(line, parse_constant=lambda _: None, parse_int=_number)
-    return None
-
-
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < _LONGEST_INTEGER else float(digits)
-
-
-def _mended(line: bytes) -> bytes:
-    return _ESCAPE.sub(_whole, line).decode("utf-8", "replace").encode()
 
 
 def _whole(escape: re.Match[bytes]) -> bytes:

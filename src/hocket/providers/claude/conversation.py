@@ -13,18 +13,15 @@ from hocket.errors import PromptError, UsageError
 from hocket.providers.base import Answer, State
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.verdict import is_done
-from hocket.providers.launching import check_prompt, encoded
+from hocket.providers.launching import DEFAULT_PROMPT, check_prompt, encoded, prompt_or
 from hocket.providers.output_lines import list_in
 from hocket.redaction import MASK
 
-DEFAULT_PROMPT = "Begin: do what your instructions describe."
-"""The CLI does not start a turn without a message."""
-CONTINUE = "Go on where you stopped."
 _REFUSED = "The user did not allow this."
 
 
 def checked_prompt(agent: str, prompt: str | None, default: str = DEFAULT_PROMPT) -> str:
-    text = prompt if prompt and prompt.strip() else default
+    text = prompt_or(default, prompt)  # the CLI does not start a turn without a message
     check_prompt(agent, message(text), hint="put it into a file and have the agent read that")
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from hocket.providers.claude.yaml12 import Loaded, TooMuch, Unusable, load
 from hocket.providers.definition_files import REFUSED, Fault, Head
@@ -96,25 +96,19 @@ def _fault(error: Unusable) -> Fault:
 def texts(value: object, *, at_spaces: bool = False) -> list[str]:
     """Return a list written as a list or as comma-separated text: stripped, without empty or repeated items."""
     items = value if isinstance(value, list) else [value]
-    pieces = (piece for item in items if isinstance(item, str) for piece in _pieces(item, at_spaces))
+    pieces = (piece.strip() for item in items if isinstance(item, str) for piece in _pieces(item, at_spaces))
     return list(dict.fromkeys(piece for piece in pieces if piece))
 
 
-def _pieces(text: str, at_spaces: bool) -> Iterable[str]:
-    if "(" in text:
-        return _pieces_around_parentheses(text, at_spaces)
-    return (piece.strip() for piece in (text.replace(",", " ").split() if at_spaces else text.split(",")))
-
-
-def _pieces_around_parentheses(text: str, at_spaces: bool) -> Iterator[str]:
+def _pieces(text: str, at_spaces: bool) -> Iterator[str]:
     # Parentheses belong to the name before them: Agent(a, b) is one item.
     depth, start = 0, 0
     for position, character in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth <= 0 and (character == "," or (at_spaces and character.isspace())):
-            yield text[start:position].strip()
-            start, depth = position + 1, 0
-    yield text[start:].strip()
+        depth = max(0, depth + (character == "(") - (character == ")"))
+        if depth == 0 and (character == "," or (at_spaces and character.isspace())):
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
 
 
 def _without_head(text: str) -> Fault:

@@ -11,8 +11,9 @@ from hocket.config import CROSS_SESSION, PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
-from hocket.providers.claude.conversation import CONTINUE, checked_prompt
-from hocket.providers.launching import check_arguments, check_total, step_instructions
+from hocket.providers.claude.conversation import checked_prompt
+from hocket.providers.claude.frontmatter import texts
+from hocket.providers.launching import CONTINUE, check_arguments, check_total, step_instructions
 
 _DEFINITIONS = "agents.json"
 _SERVERS = "servers.json"
@@ -203,20 +204,8 @@ def _parsed_settings(agent: str, given: str) -> dict[str, Any]:
 
 def tools_of(allowed: str) -> tuple[str, ...]:
     """The tools in a list of permissions: without qualifiers, each once, in order."""
-    names = (entry.partition("(")[0].strip() for entry in permissions_of(allowed))
+    names = (entry.partition("(")[0].strip() for entry in texts(allowed, at_spaces=True))
     return tuple(dict.fromkeys(name for name in names if name))
-
-
-def permissions_of(allowed: str) -> tuple[str, ...]:
-    """The entries of a list, which spaces and commas separate, except inside parentheses."""
-    entries, depth = [""], 0
-    for character in allowed:
-        depth = max(0, depth + (character == "(") - (character == ")"))
-        if depth == 0 and (character == "," or character.isspace()):
-            entries.append("")
-        else:
-            entries[-1] += character
-    return tuple(entry.strip() for entry in entries if entry.strip())
 
 
 def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
@@ -224,6 +213,7 @@ def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
 
     ``--tools`` restricts only the CLI's own tools; those of MCP servers are all offered.
     """
-    known = ("--tools", ",".join(tools_of(allowed))) if permissions_of(allowed) else ()
-    permitted = ",".join((*permissions_of(allowed), *own))
+    entries = texts(allowed, at_spaces=True)
+    known = ("--tools", ",".join(tools_of(allowed))) if entries else ()
+    permitted = ",".join((*entries, *own))
     return (*known, *(("--allowedTools", permitted) if permitted else ()))

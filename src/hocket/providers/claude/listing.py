@@ -1,12 +1,14 @@
-"""Asking the CLI which agents it would load: what to say to it, and how to read its answer. Nothing is run here.
+"""The CLI's own list of agents: the request, and how to read the response.
 
-It answers before it would speak to any model, so neither credentials nor a network are needed.
+The CLI answers before it calls a model, so neither credentials nor a network are needed.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from hocket.providers.output_lines import decoded, dict_in, text_in
 
 ARGUMENTS = (
     *("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"),
@@ -28,32 +30,18 @@ class Listed(NamedTuple):
 
 
 def agents_listed(output: bytes) -> list[Listed] | None:
-    """The agents that its answer names; None when there is no answer in what it wrote."""
+    """The agents in the CLI's answer; None if its output has no answer."""
     for line in output.splitlines():
-        agents = _agents_in(line)
-        if agents is not None:
-            return [_listed(agent) for agent in agents if isinstance(agent, dict)]
+        response = dict_in(dict_in(decoded(line), "response"), "response")
+        if isinstance(response.get("agents"), list):
+            agents = (agent for agent in response["agents"] if isinstance(agent, dict))
+            return [Listed(text_in(a, "name"), text_in(a, "description"), text_in(a, "model") or None) for a in agents]
     return None
 
 
-def _agents_in(line: bytes) -> list[Any] | None:
-    try:
-        found = json.loads(line)
-        agents = found["response"]["response"]["agents"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return agents if isinstance(agents, list) else None
-
-
-def _listed(agent: dict[str, Any]) -> Listed:
-    model = agent.get("model")
-    return Listed(str(agent.get("name")), str(agent.get("description")), None if model is None else str(model))
-
-
 def only_choices(settings: bytes) -> bytes | None:
-    """Of a settings file the part that chooses plugins, and nothing that could run or reach anything."""
+    """The part of a settings file that chooses plugins, and nothing that could run or reach anything."""
     try:
-        chosen = json.loads(settings)[_CHOOSING]
+        return json.dumps({_CHOOSING: json.loads(settings)[_CHOOSING]}).encode()
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    return json.dumps({_CHOOSING: chosen}).encode()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hocket.input_limits import is_text
 from hocket.providers.claude.frontmatter import decode, split
 from hocket.providers.claude.paths import config_directory
-from hocket.providers.definition_files import Fault, Files, Head, PathFault, Plugin, shown
+from hocket.providers.definition_files import Fault, Files, Head, PathFault, Plugin, read_object, shown
+from hocket.providers.output_lines import dict_in, list_in, text_in
 
 MAX_NAME = 256
 """The CLI uses the file's name instead of a longer one (measured)."""
@@ -56,7 +57,7 @@ def enabled_plugins(
     enabled = {key: path for key, (value, path) in chosen.items() if value is True and not key.endswith(_BUILT_IN)}
     if not enabled:
         return [], faults
-    store = _Store(files, cwd, folder, settings[user].get("extraKnownMarketplaces"), faults)
+    store = _Store(files, cwd, folder, settings[user], faults)
     found = []
     for key, path in enabled.items():
         plugin = store.plugin(key)
@@ -85,7 +86,7 @@ def _choices(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Any, 
 
 def _settings(files: Files, path: str, faults: list[PathFault]) -> Mapping[str, Any]:
     """Read a settings file. The CLI ignores the whole file if one value under ``enabledPlugins`` is invalid."""
-    given = _object(files, path, faults)
+    given = read_object(files, path, faults)
     enabled = given.get("enabledPlugins")
     if enabled is None or (isinstance(enabled, dict) and all(isinstance(v, bool | list) for v in enabled.values())):
         return given
@@ -94,91 +95,79 @@ def _settings(files: Files, path: str, faults: list[PathFault]) -> Mapping[str, 
     return {}
 
 
-def _object(files: Files, path: str, faults: list[PathFault]) -> dict[str, Any]:
-    found = files.read_object(path)
-    if isinstance(found, Fault):
-        faults.append(PathFault(path, found.line, found.reason))
-    return found if isinstance(found, dict) else {}
-
-
 class _Store:
     """The CLI's records of marketplaces and of the plugins installed from them."""
 
-    def __init__(self, files: Files, cwd: str, folder: str, declared: Any, faults: list[PathFault]) -> None:
+    def __init__(
+        self, files: Files, cwd: str, folder: str, settings: Mapping[str, Any], faults: list[PathFault]
+    ) -> None:
         self._files = files
         self._cwd = cwd
         self._folder = folder
-        known = _object(files, os.path.join(folder, "known_marketplaces.json"), faults)
-        self._markets = {**_declared(declared), **known}
-        installed = _object(files, os.path.join(folder, "installed_plugins.json"), faults).get("plugins")
-        self._installed = installed if isinstance(installed, dict) else {}
+        known = read_object(files, os.path.join(folder, "known_marketplaces.json"), faults)
+        self._markets = {**_declared(dict_in(settings, "extraKnownMarketplaces")), **known}
+        self._installed = dict_in(read_object(files, os.path.join(folder, "installed_plugins.json"), faults), "plugins")
 
     def plugin(self, key: str) -> Plugin | str:
         """Return the plugin with that key, or why there is none."""
         name, _, market = key.rpartition("@")
-        known = self._markets.get(market)
-        base = known.get("installLocation") if isinstance(known, dict) else None
-        if not isinstance(known, dict) or not isinstance(base, str):
+        base = text_in(self._markets.get(market), "installLocation")
+        if not base:
             return f"the CLI knows no marketplace {shown(market)}"
         offers = self._files.read_object(os.path.join(base, _MARKETPLACE))
         if not isinstance(offers, dict) or not isinstance(offers.get("owner"), dict):
             return f"{base} has no valid marketplace.json"
-        entry = next((offer for offer in _dicts(offers.get("plugins")) if offer.get("name") == name), None)
+        listed = (offer for offer in list_in(offers, "plugins") if isinstance(offer, dict))
+        entry = next((offer for offer in listed if offer.get("name") == name), None)
         if entry is None:
             return f"{base} does not offer it"
-        root = self._root(key, entry, offers, base, is_directory=_is_directory(known))
+        source = entry.get("source")
+        if _is_directory(self._markets[market]) and isinstance(source, str):
+            root = _within(base, source, offers)
+        else:
+            root = self._installed_root(key)
         return self._load(key, name, root, entry) if root else "it is not installed here"
 
-    def _root(
-        self, key: str, entry: Mapping[str, Any], offers: Mapping[str, Any], base: str, *, is_directory: bool
-    ) -> str | None:
-        source = entry.get("source")
-        if is_directory and isinstance(source, str):
-            return _within(base, source, offers)
-        records = self._installed.get(key)
-        for record in _dicts([records] if isinstance(records, dict) else records):
-            path, project = record.get("installPath"), record.get("projectPath")
-            here = not isinstance(project, str) or is_within(self._cwd, project)
-            if here and isinstance(path, str) and self._files.exists(path):
+    def _installed_root(self, key: str) -> str | None:
+        given = self._installed.get(key)
+        for record in given if isinstance(given, list) else [given]:
+            path, project = text_in(record, "installPath"), text_in(record, "projectPath")
+            if path and (not project or is_within(self._cwd, project)) and self._files.exists(path):
                 return os.path.normpath(path)
         return None
 
     def _load(self, key: str, name: str, root: str, entry: Mapping[str, Any]) -> Plugin | str:
-        manifest = self._files.read_object(os.path.join(root, _MANIFEST))
-        reason = _complaint(manifest)
-        if not self._files.exists(root) or reason:
-            return f"{os.path.join(root, _MANIFEST)} {reason}" if reason else f"{root} does not exist"
+        path = os.path.join(root, _MANIFEST)
+        manifest = self._files.read_object(path)
+        if reason := _complaint(manifest):
+            return f"{path} {reason}"
+        if not self._files.exists(root):
+            return f"{root} does not exist"
         given = manifest if isinstance(manifest, dict) else {}
         listed = _strings(given["agents"]) if "agents" in given else None
         data = os.path.join(self._folder, "data", key.replace("@", "-"))
         return Plugin(given.get("name", name), root, data, listed, _strings(entry.get("agents")))
 
 
-def _declared(markets: Any) -> dict[str, Any]:
+def _declared(markets: Mapping[str, Any]) -> dict[str, Any]:
     """Marketplaces in directories that the user's settings name: the CLI records them at its next start."""
-    items = markets.items() if isinstance(markets, dict) else ()
+    paths = {name: text_in(dict_in(market, "source"), "path") for name, market in markets.items()}
     return {
-        name: {**market, "installLocation": market["source"]["path"]}
-        for name, market in items
-        if isinstance(market, dict) and _is_directory(market) and isinstance(market["source"].get("path"), str)
+        name: {**markets[name], "installLocation": path}
+        for name, path in paths.items()
+        if path and _is_directory(markets[name])
     }
 
 
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _is_directory(market: Mapping[str, Any]) -> bool:
-    source = market.get("source")
-    return isinstance(source, dict) and source.get("source") == "directory"
+def _is_directory(market: Any) -> bool:
+    return text_in(dict_in(market, "source"), "source") == "directory"
 
 
 def _within(base: str, source: str, offers: Mapping[str, Any]) -> str | None:
     """Locate a plugin in its marketplace; a bare name is relative to the marketplace's ``pluginRoot``."""
     above: Any = ""
     if not source.startswith("./") and source != ".":
-        metadata = offers.get("metadata")
-        above = metadata.get("pluginRoot") if isinstance(metadata, dict) else None
+        above = dict_in(offers, "metadata").get("pluginRoot")
         if not isinstance(above, str):
             return None
     path = os.path.normpath(os.path.join(base, above, source))
@@ -201,17 +190,14 @@ def _complaint(manifest: dict[str, Any] | Fault | None) -> str | None:
     if not isinstance(manifest.get("version", ""), str):
         return "has a version that is not a string"
     listed = [agents] if isinstance(agents, str) else agents
-    if not isinstance(listed, list) or not all(_is_relative_file(path) for path in listed):
+    files = listed if isinstance(listed, list) else [None]
+    if not all(isinstance(path, str) and path.startswith("./") and path.endswith(".md") for path in files):
         return "has a list of agents that does not name files"
     return None
 
 
-def _is_relative_file(path: Any) -> bool:
-    return isinstance(path, str) and path.startswith("./") and path.endswith(".md")
-
-
 def _strings(value: Any) -> tuple[str, ...]:
-    items: Sequence[Any] = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    items = value if isinstance(value, list) else [value]
     return tuple(item for item in items if isinstance(item, str))
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from hocket.errors import NotTrusted
 from hocket.providers.claude.paths import config_directory
-from hocket.providers.definition_files import Fault, Files, PathFault, Servers, shown
+from hocket.providers.definition_files import Files, PathFault, Servers, read_object, shown
+from hocket.providers.output_lines import dict_in, list_in
 
 PROJECT_FILE = ".mcp.json"
 _SERVERS = "mcpServers"
+_IGNORED = "; its MCP servers are ignored"
 
 
 def configured_servers(
@@ -25,17 +27,15 @@ def configured_servers(
     faults: list[PathFault] = []
     document, path = _user_document(files, cwd, env, faults)
     servers = _servers(document, path, faults)
-    projects = document.get("projects")
-    here = projects.get(os.path.realpath(roots[-1] if roots else cwd)) if isinstance(projects, dict) else None
-    here = here if isinstance(here, dict) else {}
+    here = dict_in(dict_in(document, "projects"), os.path.realpath(roots[-1] if roots else cwd))
     if trusted:
-        off = _strings(here.get("disabledMcpjsonServers")) | _disabled_in_settings(files, cwd, env)
+        off = _strings(here, "disabledMcpjsonServers") | _disabled_in_settings(files, cwd, env)
         for folder in reversed(roots):
             file = os.path.join(folder, PROJECT_FILE)
-            found = _servers(_object(files, file, faults), file, faults)
+            found = _servers(read_object(files, file, faults, _IGNORED), file, faults)
             servers |= {name: server for name, server in found.items() if name not in off}
     servers |= _servers(here, path, faults)
-    disabled = _strings(here.get("disabledMcpServers"))
+    disabled = _strings(here, "disabledMcpServers")
     return {name: server for name, server in servers.items() if name not in disabled}, faults
 
 
@@ -49,22 +49,15 @@ def _user_document(
     older = os.path.join(base, ".config.json")  # where it exists, the CLI reads no other
     newer = os.path.join(base if env.get("CLAUDE_CONFIG_DIR") else os.path.dirname(base), ".claude.json")
     path = older if files.exists(older) else newer
-    return _object(files, path, faults), path
+    return read_object(files, path, faults, _IGNORED), path
 
 
 def _disabled_in_settings(files: Files, cwd: str, env: Mapping[str, str]) -> set[str]:
     """Servers of the project that the user's or the project's settings disable."""
     base, project = config_directory(cwd, env) or "", os.path.join(cwd, ".claude")
     paths = [(base, "settings.json"), (project, "settings.json"), (project, "settings.local.json")]
-    given = [_object(files, os.path.join(folder, name), []) for folder, name in paths]
-    return {name for settings in given for name in _strings(settings.get("disabledMcpjsonServers"))}
-
-
-def _object(files: Files, path: str, faults: list[PathFault]) -> dict[str, Any]:
-    found = files.read_object(path)
-    if isinstance(found, Fault):
-        faults.append(PathFault(path, found.line, f"{found.reason}; its MCP servers are ignored", found.kind))
-    return found if isinstance(found, dict) else {}
+    given = [read_object(files, os.path.join(folder, name), []) for folder, name in paths]
+    return {name for settings in given for name in _strings(settings, "disabledMcpjsonServers")}
 
 
 def _servers(document: Mapping[str, Any], path: str, faults: list[PathFault]) -> Servers:
@@ -84,8 +77,8 @@ def _is_server(server: Any) -> bool:
     return isinstance(server, dict) and any(isinstance(server.get(key), str) for key in ("command", "url"))
 
 
-def _strings(value: Any) -> set[str]:
-    return {item for item in value if isinstance(item, str)} if isinstance(value, list) else set()
+def _strings(document: Mapping[str, Any], key: str) -> set[str]:
+    return {item for item in list_in(document, key) if isinstance(item, str)}
 
 
 def server_names(content: bytes, path: str) -> list[str]:
@@ -102,5 +95,4 @@ def server_names(content: bytes, path: str) -> list[str]:
             f"{path} cannot be read here, but Claude would start its servers",
             "remove its oversized number or its deep nesting, or move the file away",
         ) from error
-    servers = found.get(_SERVERS) if isinstance(found, dict) else None
-    return list(servers) if isinstance(servers, dict) else []
+    return list(dict_in(found, _SERVERS))

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
+from hocket.chain.parse import bare_marker, marker_alone, marker_in, may_matter
 from hocket.model import RESULT_LIMIT, Spec
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.output_lines import cut, with_newest
@@ -108,11 +108,10 @@ class TextBlocks:
         _, fence = state.get("fence") or ("", None)
         if ended or not (self._needle in text or may_matter(text, fence)):
             return ended
-        for number, line in enumerate(text.split("\n")):
-            # The rest of a line whose beginning was emitted before is no line of its own.
-            fence, found = next_marker(f"...{line}" if continues and not number else line, self._marker_text, fence)
-            if found is not None:
-                return _found(state, found)
+        # The rest of a line whose beginning was emitted before is no line of its own.
+        fence, found = marker_in(f"...{text}" if continues else text, self._marker_text, fence)
+        if found is not None:
+            return _found(state, found)
         state["fence"] = None if fence is None else [block, fence]
         return []
 
