@@ -50,7 +50,7 @@ def test_a_program_name_with_parentheses_and_blanks_is_read_right(tmp_path: Path
     child = subprocess.Popen([str(program), "60"])
     try:
         wait_for(lambda: linux.environ_of(child.pid), "the exec")
-        assert linux.processes()[child.pid] == os.getpid()
+        assert linux.scan()[child.pid].ppid == os.getpid()
     finally:
         child.kill()
         child.wait()
@@ -59,7 +59,7 @@ def test_a_program_name_with_parentheses_and_blanks_is_read_right(tmp_path: Path
 def test_a_zombie_is_not_a_living_process() -> None:
     child = subprocess.Popen(["/bin/true"])
     wait_for(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text(), "a zombie")
-    assert child.pid not in linux.processes()
+    assert child.pid not in linux.scan()
     child.wait()
 
 

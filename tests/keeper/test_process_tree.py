@@ -55,8 +55,8 @@ def found(*pids: int) -> process_tree.Found:
 
 def test_descendants_are_everything_below() -> None:
     with parent_of(PAUSE) as (parent, child):
-        assert process_tree.descendants(parent) == found(child)
-        assert process_tree.descendants(os.getpid()).items() >= found(parent, child).items()
+        assert process_tree.sweep_targets(parent, "") == found(child)
+        assert process_tree.sweep_targets(os.getpid(), "").items() >= found(parent, child).items()
 
 
 def test_carrying_finds_the_cookie_and_no_prefix_of_it() -> None:

@@ -63,14 +63,9 @@ def scan() -> dict[int, Process]:
     return table
 
 
-def processes() -> dict[int, int]:
-    """Every living process with its parent."""
-    return {pid: process.ppid for pid, process in scan().items()}
-
-
 def children_of(pid: int) -> list[int]:
     """The direct children of a process."""
-    return [child for child, parent in processes().items() if parent == pid]
+    return [child for child, process in scan().items() if process.ppid == pid]
 
 
 def environ_of(pid: int) -> dict[str, str]:

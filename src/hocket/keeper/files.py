@@ -309,15 +309,10 @@ def claim_start(directory: str) -> bool:
     except FileExistsError:
         return False
     except OSError:
-        return _make_exclusively(started)
-
-
-def _make_exclusively(path: str) -> bool:
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(started, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            return True
         return False
-    return True
 
 
 def give_start_back(directory: str, fork_refused: bool = False) -> None:
@@ -423,11 +418,6 @@ def _is_note(value: object) -> bool:
     # A stop is recorded without any input.
     is_said = value.get("type") in ("input", "answer") and value["data"].get("kind") != "stop"
     return is_said and isinstance(value["data"].get("id"), str)
-
-
-def read_position(directory: str) -> int:
-    """How many bytes of `in` have gone to the agent: always the end of a record."""
-    return int(read_regular(_in(directory, IN_POS), _MAX_SMALL) or 0)
 
 
 def ring(directory: str, byte: bytes) -> bool:

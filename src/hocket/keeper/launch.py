@@ -10,7 +10,7 @@ import errno
 import os
 import select
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from hocket.keeper import files
@@ -127,7 +127,9 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
         die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(CODE_NOT_STARTED)
-        _default_ignored_signals()
+        # Handlers end with the exec by themselves, but ignored signals stay ignored in the new program.
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored, signal.SIG_DFL)
         set_inherited_mark(program.mark)
         os.umask(umask)
         for target, descriptor in enumerate((streams.stdin, streams.out.sink, streams.err.sink)):
@@ -148,12 +150,6 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
 def _report(failures: int, number: int, code: int, subject: bytes) -> None:
     # Within PIPE_BUF, so that the keeper gets it whole with one read.
     os.write(failures, b"%d %d %b" % (number, code, subject[: select.PIPE_BUF // 2]))
-
-
-def _default_ignored_signals(ignored: Sequence[int] = (signal.SIGPIPE, signal.SIGXFSZ)) -> None:
-    # Handlers end with the exec by themselves, but ignored signals stay ignored in the new program.
-    for sig in ignored:
-        signal.signal(sig, signal.SIG_DFL)
 
 
 def _to_bytes(text: str) -> bytes:

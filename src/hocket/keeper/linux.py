@@ -16,7 +16,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
@@ -74,15 +74,10 @@ def scan() -> dict[int, Process]:
     return {pid: process for pid in pids if (process := _stat(pid, living=True)) is not None}
 
 
-def processes() -> dict[int, int]:
-    """Every living process with its parent."""
-    return {pid: process.ppid for pid, process in scan().items()}
-
-
 def children_of(pid: int) -> list[int]:
     """The direct children of a process, zombies included: far quicker than a look at the whole table."""
     if not _KERNEL_LISTS_CHILDREN:
-        return [child for child, parent in processes().items() if parent == pid]
+        return [child for child, process in scan().items() if process.ppid == pid]
     children: list[int] = []
     with contextlib.suppress(OSError):
         # A child belongs to the thread that forked it.
@@ -135,10 +130,9 @@ def working_directory(pid: int) -> str | None:
 def is_suspended(pid: int) -> bool:
     """Whether a signal has stopped this process."""
     try:
-        content = _read(f"/proc/{pid}/stat")
+        return _stat_fields(pid)[0] in b"Tt"
     except OSError:
         return False
-    return content[content.rindex(b")") + 2 :][:1] in b"Tt"
 
 
 def open_files(pid: int) -> dict[str, os.stat_result]:
@@ -204,9 +198,13 @@ def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
     pending = list(found.items())
     while pending:
         batch, pending = pending[:_MAX_PIDFDS], pending[_MAX_PIDFDS:]
-        with _pidfds(batch) as descriptors:
+        descriptors = [pidfd for pid, started in batch if (pidfd := open_identity(pid, started)) is not None]
+        try:
             if not _all_readable(descriptors, deadline):
                 return False
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
     return True
 
 
@@ -238,21 +236,21 @@ class Inotify:
             content = os.read(self._descriptor, 65536)
         except BlockingIOError:
             return []
-        return _events(content)
+        found, position = [], 0
+        while position < len(content):
+            watch, mask, _, length = _EVENT_HEAD.unpack_from(content, position)
+            position += _EVENT_HEAD.size
+            found.append((watch, mask, os.fsdecode(content[position : position + length].rstrip(b"\0"))))
+            position += length
+        return found
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
 def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = b""
-        while chunk := os.read(descriptor, 65536):
-            content += chunk
-        return content
-    finally:
-        os.close(descriptor)
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _prctl(option: int, value: int) -> None:
@@ -266,31 +264,20 @@ def _checked(result: int) -> int:
     return result
 
 
+def _stat_fields(pid: int) -> list[bytes]:
+    """The fields of its `stat` from the state on. The command's name before them may hold blanks and parentheses."""
+    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+
+
 def _stat(pid: int, living: bool = False) -> Process | None:
     try:
-        content = _read(f"/proc/{pid}/stat")
+        fields = _stat_fields(pid)
     except OSError:
         return None
-    # The command's name may hold blanks and parentheses, so the fields are counted from its last one.
-    fields = content[content.rindex(b")") + 2 :].split()
     # A main thread that ended before its siblings shows as a zombie too, but then more threads are counted.
     if living and fields[0] in b"ZX" and int(fields[17]) <= 1:
         return None
     return Process(int(fields[1]), int(fields[19]))
-
-
-@contextlib.contextmanager
-def _pidfds(batch: list[tuple[int, int]]) -> Iterator[list[int]]:
-    descriptors: list[int] = []
-    try:
-        for pid, started in batch:
-            descriptor = open_identity(pid, started)
-            if descriptor is not None:
-                descriptors.append(descriptor)
-        yield descriptors
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def _all_readable(descriptors: list[int], deadline: float) -> bool:
@@ -307,15 +294,3 @@ def _all_readable(descriptors: list[int], deadline: float) -> bool:
             poll.unregister(descriptor)
         waiting -= len(ready)
     return True
-
-
-def _events(content: bytes) -> list[tuple[int, int, str]]:
-    found, position = [], 0
-    while position < len(content):
-        watch, mask, _, length = _EVENT_HEAD.unpack_from(content, position)
-        position += _EVENT_HEAD.size
-        # Most are of a file that is watched by itself, and have no name.
-        name = os.fsdecode(content[position : position + length].rstrip(b"\0")) if length else ""
-        position += length
-        found.append((watch, mask, name))
-    return found

@@ -73,12 +73,6 @@ def spare_others(home: str, own: str) -> Spared:
     return is_other
 
 
-def descendants(root_pid: int) -> Found:
-    """Everything below this process, itself not included."""
-    table = platform.scan()
-    return _below([root_pid], table, spare_nobody)
-
-
 def carrying(cookie: str) -> Found:
     """Every process of ours that carries this run's cookie, or its mark."""
     return _carriers(platform.scan(), cookie)
