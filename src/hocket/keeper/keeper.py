@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from hocket.keeper import files, process_tree
@@ -61,8 +62,11 @@ def keep(directory: str, secrets: Mapping[str, str] | None = None) -> None:
     here = os.curdir
     if _take_lock(here) is None:
         return
-    record = _preallocate_exit(here)
-    if record is None or not files.claim_start(here):
+    try:
+        record = files.preallocate_exit(here)
+    except OSError:
+        return  # Without room for the exit record nothing may be started.
+    if not files.claim_start(here):
         return
     if not _make_start_durable(here):
         files.give_start_back(here)
@@ -125,14 +129,6 @@ def _take_lock(here: str) -> int | None:
         time.sleep(_RETRY)
 
 
-def _preallocate_exit(here: str) -> int | None:
-    """The room for the exit record; None when there is none, and then nothing may be started."""
-    try:
-        return files.preallocate_exit(here)
-    except OSError:
-        return None
-
-
 def _make_start_durable(here: str) -> bool:
     """Put `started` on the disk, so that a power cut cannot make the run start twice.
 
@@ -159,12 +155,10 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     try:
         with _woken_by_children() as wakeup:
-            absence = ServerWatch(spec, streams.out.file, umask)
-            watch = Watch(here, spec, streams, wakeup, absence)
+            watch = Watch(here, spec, streams, wakeup, ServerWatch(spec, streams.out.file, umask))
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
             swept = watch.end_leftovers()
-            absence.end_turn()
             watch.finish_output()
     except ForkRefusedError:
         raise
@@ -172,9 +166,8 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     except Exception as error:
         # A failure of the keeper itself must not leave a process of the run unwatched.
-        left = process_tree.end_all(
-            lambda: process_tree.sweep_targets(os.getpid(), _cookie(spec), _spared(here, spec)), 0
-        )
+        cookie, spared = _cookie(spec), _spared(here, spec)
+        left = process_tree.end_all(lambda: process_tree.sweep_targets(os.getpid(), cookie, spared), 0)
         return _never_ran(error, began)._replace(swept=left.swept, survivors=left.survivors)
     return watch.ending(swept, time.monotonic() - began)
 
@@ -182,9 +175,11 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
 class Watch:
     """The keeper's wait: one poll over its children, its bell and the agent's pipes."""
 
-    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, absence: ServerWatch) -> None:
+    def __init__(
+        self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, server_watch: ServerWatch
+    ) -> None:
         self._here = here
-        self._absence = absence
+        self._server_watch = server_watch
         self._streams = streams
         self._outputs = (streams.out, streams.err)
         self._wakeup = wakeup
@@ -211,13 +206,16 @@ class Watch:
     def until_agent_ends(self) -> None:
         """Wait, feed and obey the bell until the agent is reaped, or has outlived SIGKILL for too long."""
         self._reap()
-        while self._status is None and not self._is_hopeless():
+        while self._status is None:
+            if self._kill_at is not None and time.monotonic() > self._kill_at + process_tree.KILL_PATIENCE:
+                break
             commands = self._wait()
             self._reap()
             if self._status is None:
                 self._obey(commands)
                 self._pump()
-                self._press()
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    process_tree.signal_all(self._targets(), signal.SIGKILL)
 
     def end_leftovers(self) -> process_tree.Sweep:
         """End what the agent left running. Without any child there is nothing, and no need to look."""
@@ -235,6 +233,7 @@ class Watch:
 
         A stop shortens the wait, so that the run ends before its keeper is taken for dead.
         """
+        self._server_watch.end_turn()
         give_up_at = time.monotonic() + _OUTPUT_PATIENCE
         if self._kill_at is not None:
             give_up_at = min(give_up_at, self._kill_at + _STOPPED_PATIENCE)
@@ -248,8 +247,12 @@ class Watch:
             if time.monotonic() >= give_up_at:
                 for output in unfinished:
                     output.give_up()
-            elif _asks_for_end(self._hear_bell(RETRY)):
-                give_up_at = min(give_up_at, time.monotonic() + _STOPPED_PATIENCE)
+            else:
+                poll = select.poll()
+                poll.register(self._bell, select.POLLIN)
+                commands = self._read_bell() if poll.poll(RETRY * 1000) else b""
+                if files.BELL_STOP in commands or files.BELL_KILL in commands:
+                    give_up_at = min(give_up_at, time.monotonic() + _STOPPED_PATIENCE)
 
     def ending(self, swept: process_tree.Sweep, duration: float) -> files.Exit:
         status = None if self._status is None else os.waitstatus_to_exitcode(self._status)
@@ -289,13 +292,13 @@ class Watch:
         poll.register(self._bell, select.POLLIN)
         if self._feed is not None and self._feed.pending is not None:
             poll.register(self._feed.pending, select.POLLOUT)
-        if self._absence.watched is not None:
-            poll.register(self._absence.watched, 0)
+        if self._server_watch.watched is not None:
+            poll.register(self._server_watch.watched, 0)
         ready = self._poll_and_copy(poll, self._patience())
         if self._wakeup in ready:
             os.read(self._wakeup, 4096)
-        if self._absence.watched in ready:
-            self._absence.begin()
+        if self._server_watch.watched in ready:
+            self._server_watch.begin()
         self._do_what_is_due()
         return self._read_bell() if self._bell in ready else b""
 
@@ -320,11 +323,6 @@ class Watch:
             if self._wakeup in self._poll_and_copy(poll, min(left, _COPY_ROUND) * 1000):
                 os.read(self._wakeup, 4096)
 
-    def _hear_bell(self, timeout: float) -> bytes:
-        poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
-        return self._read_bell() if poll.poll(timeout * 1000) else b""
-
     def _read_bell(self) -> bytes:
         """What the bell says now: nothing, if the agent has read it before us."""
         try:
@@ -336,7 +334,7 @@ class Watch:
         """Milliseconds until something is due by itself, or None to wait for ever."""
         now = time.monotonic()
         retries = (output.retry_at for output in self._outputs)
-        due = [at for at in (self._announce_at, self._settle_at, self._absence.due, *retries) if at is not None]
+        due = [at for at in (self._announce_at, self._settle_at, self._server_watch.due, *retries) if at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at if now < self._kill_at else now + _KILL_ROUND)
         return max(0.0, min(due) - now) * 1000 + 1 if due else None
@@ -350,8 +348,8 @@ class Watch:
             with contextlib.suppress(OSError):
                 _sync(files.open_regular(os.path.join(self._here, files.PID)))
                 _sync_directory(self._here)
-        if self._absence.due is not None and now >= self._absence.due:
-            self._absence.look()
+        if self._server_watch.due is not None and now >= self._server_watch.due:
+            self._server_watch.look()
 
     def _announce(self) -> None:
         """Say who runs. It is for display: a disk that cannot take it must not end the run."""
@@ -392,13 +390,6 @@ class Watch:
         kill_at = time.monotonic() + grace
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
-    def _press(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            process_tree.signal_all(self._targets(), signal.SIGKILL)
-
-    def _is_hopeless(self) -> bool:
-        return self._kill_at is not None and time.monotonic() > self._kill_at + process_tree.KILL_PATIENCE
-
     def _targets(self) -> process_tree.Found:
         return {self._agent: self._agent_started} | self._sweep_targets()
 
@@ -420,10 +411,6 @@ def _woken_by_children() -> Iterator[int]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     yield readable
-
-
-def _asks_for_end(commands: bytes) -> bool:
-    return files.BELL_STOP in commands or files.BELL_KILL in commands
 
 
 def _never_ran(error: Exception, began: float) -> files.Exit:
@@ -454,9 +441,9 @@ def _write_exit(here: str, record: int, ending: files.Exit) -> bool:
     content = files.encode_exit(ending)
     deadline = time.monotonic() + _RECORD_PATIENCE
     while True:
-        for attempt in (_fill_preallocated, _write_anew):
+        for write in (partial(_fill_preallocated, here, record), partial(files.replace, here, files.EXIT)):
             try:
-                attempt(here, record, content)
+                write(content)
                 return True
             except OSError as error:
                 trouble = error.errno
@@ -472,10 +459,6 @@ def _fill_preallocated(here: str, record: int, content: bytes) -> None:
     if not os.path.samestat(os.fstat(record), os.lstat(room)):
         raise OSError(errno.ESTALE, "replaced", room)
     files.put_in_place(room, os.path.join(here, files.EXIT))
-
-
-def _write_anew(here: str, record: int, content: bytes) -> None:
-    files.replace(here, files.EXIT, content)
 
 
 def _make_durable(here: str, record: int) -> None:

@@ -56,15 +56,21 @@ def run_tool(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    tail = _Tail(output_limit)
+    if process.stdout is None:
+        raise ValueError("the tool's output is not a pipe")
+    output, tail = process.stdout.fileno(), _Tail(output_limit)
     with process:
         try:
-            ended = _follow(process, tail, time.monotonic() + timeout)
+            ended = _follow(process, output, tail, time.monotonic() + timeout)
         finally:  # Also when it is interrupted: the program is in a session of its own, where no Ctrl-C reaches it.
             # Before it is reaped: until then its pid cannot be reused.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-        _drain(process, tail)
+        # What the group left in the pipe, without waiting for a process that escaped with its other end.
+        os.set_blocking(output, False)
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(output, _CHUNK):
+                tail.add(chunk)
         code = process.wait()
     return ToolResult(code, tail.content(), timed_out=not ended)
 
@@ -111,9 +117,8 @@ class _Tail:
         return bytes(self._bytes[-self._limit :]) if self._limit else b""
 
 
-def _follow(process: subprocess.Popen[bytes], tail: _Tail, deadline: float) -> bool:
+def _follow(process: subprocess.Popen[bytes], output: int, tail: _Tail, deadline: float) -> bool:
     """Read until the tool has ended or the time is up; whether it has ended."""
-    descriptor = _output(process)
     is_open = True
     while not _has_ended(process):
         left = deadline - time.monotonic()
@@ -121,26 +126,11 @@ def _follow(process: subprocess.Popen[bytes], tail: _Tail, deadline: float) -> b
             return False
         if not is_open:
             time.sleep(min(left, _LOOK))
-        elif select.select([descriptor], [], [], min(left, _LOOK))[0]:
-            chunk = os.read(descriptor, _CHUNK)
+        elif select.select([output], [], [], min(left, _LOOK))[0]:
+            chunk = os.read(output, _CHUNK)
             tail.add(chunk)
             is_open = bool(chunk)
     return True
-
-
-def _drain(process: subprocess.Popen[bytes], tail: _Tail) -> None:
-    """Take what the group left in the pipe, without waiting for anyone who escaped with its other end."""
-    descriptor = _output(process)
-    os.set_blocking(descriptor, False)
-    with contextlib.suppress(BlockingIOError):
-        while chunk := os.read(descriptor, _CHUNK):
-            tail.add(chunk)
-
-
-def _output(process: subprocess.Popen[bytes]) -> int:
-    if process.stdout is None:
-        raise ValueError("the tool's output is not a pipe")
-    return process.stdout.fileno()
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

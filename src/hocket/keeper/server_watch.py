@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket.keeper import files
 from hocket.keeper.server_start import start_server
@@ -91,8 +91,7 @@ class Appointment:
     def __init__(self, home: str, at: float) -> None:
         self._home = home
         self._at = at
-        holder = _holder(home)
-        self._maker = None if holder is None else holder.identity
+        self._maker, _ = _holder(home)
 
     def wait(self, pause: float, step: float = STEP) -> bool:
         """Until it is time, and for ``pause`` seconds at least; whether it is still to be kept.
@@ -101,32 +100,24 @@ class Appointment:
         none.
         """
         earliest = time.monotonic() + pause
-        while self._maker is not None and not self._is_over():
+        while self._maker is not None:
+            holder, has_listened = _holder(self._home)
+            if holder is None or (has_listened and holder != self._maker):
+                return False
             left = max(self._at - time.time(), earliest - time.monotonic())
             if left <= 0 and not _is_there(self._home):
                 return True
             time.sleep(min(max(left, _STILL_THERE), step))
         return False
 
-    def _is_over(self) -> bool:
-        holder = _holder(self._home)
-        return holder is None or (holder.listened and holder.identity != self._maker)
 
-
-class _Holder(NamedTuple):
-    """Who had the server's lock last."""
-
-    identity: tuple[object, object]
-    listened: bool
-
-
-def _holder(home: str) -> _Holder | None:
-    """Which server had the lock last, by pid and start; None when it says nothing, or the home is gone."""
+def _holder(home: str) -> tuple[tuple[object, object] | None, bool]:
+    """Which server had the lock last, by pid and start (None if unknown), and whether it got so far as to listen."""
     try:
         about = json.loads(files.read_regular(os.path.join(home, SERVER_LOCK), _MOST) or b"")
-        return _Holder((about["pid"], about["start_time"]), "socket" in about)
+        return (about["pid"], about["start_time"]), "socket" in about
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return None, False
 
 
 def wake_server(spec: Mapping[str, Any], umask: int) -> None:

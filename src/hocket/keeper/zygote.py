@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hocket.keeper import files
@@ -68,7 +68,7 @@ class Zygote:
         from hocket.keeper.programs import starting_children
         from hocket.keeper.server_start import server_environment
 
-        self._let_go()
+        self._end()
         ours, theirs = socket.socketpair()
         with theirs, starting_children(None):
             self._process = subprocess.Popen(
@@ -106,24 +106,34 @@ class Zygote:
     def close(self, home: str = "", at: float | None = None) -> None:
         """Close its socket, which ends it. The server of ``home`` is started ``at`` a wall time."""
         if self._needed_in or at is not None:
-            with contextlib.suppress(ZygoteGone):
-                self._tell({"wake": ""} if at is None else {"wake": home, "at": at})
+            with self._writing, contextlib.suppress(ZygoteGone):
+                self._send({"wake": ""} if at is None else {"wake": home, "at": at})
         self._needed_in = ""
-        self._let_go()
+        self._end()
 
-    def _let_go(self) -> None:
+    def _end(self) -> None:
+        import subprocess
+
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         if self._process is not None:
-            _see_off(self._process)
+            try:
+                self._process.wait(_END_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def _ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        asked = self._tell(request)
+        with self._writing:
+            asked = self._send(request)
         try:
             asked.settimeout(timeout)
-            answer = _receive_line(asked)
+            with asked.makefile("rb") as lines:
+                answer = lines.readline()
+            if not answer.endswith(b"\n"):
+                raise ConnectionResetError("its socket is closed")
         except OSError as error:
             # After a timeout its answer may still come and would be taken for that of the next request.
             asked.close()
@@ -132,13 +142,8 @@ class Zygote:
         parsed: dict[str, Any] = json.loads(answer)
         return parsed
 
-    def _tell(self, request: Mapping[str, Any]) -> socket.socket:
-        """Say something; comes back with the socket that an answer would come by."""
-        with self._writing:
-            return self._send(request)
-
     def _send(self, request: Mapping[str, Any]) -> socket.socket:
-        """For who has the right to write."""
+        """Send a request, under the lock for writing; return the socket that an answer would come by."""
         connection = self._socket
         if connection is None:
             raise ZygoteGone("the zygote is not running")
@@ -161,8 +166,10 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     home, appointment, on_purpose, began = "", None, False, time.monotonic()
-    with contextlib.suppress(OSError):
-        for line in _lines(_SOCKET):
+    with contextlib.suppress(OSError), open(_SOCKET, "rb", closefd=False) as requests:
+        for line in requests:
+            if not line.endswith(b"\n"):
+                break  # The server was killed while it wrote this.
             request = json.loads(line)
             if "wake" in request:
                 home, on_purpose = request["wake"], "at" in request
@@ -199,30 +206,3 @@ def _forked(directory: str, secrets: dict[str, str], keep: Callable[[str, dict[s
         finally:
             os._exit(0)
     return {"pid": pid}
-
-
-def _lines(descriptor: int) -> Iterator[bytes]:
-    buffer = b""
-    while chunk := os.read(descriptor, 65536):
-        *lines, buffer = (buffer + chunk).split(b"\n")
-        yield from lines
-
-
-def _receive_line(source: socket.socket) -> bytes:
-    buffer = b""
-    while not buffer.endswith(b"\n"):
-        chunk = source.recv(4096)
-        if not chunk:
-            raise ConnectionResetError("its socket is closed")
-        buffer += chunk
-    return buffer
-
-
-def _see_off(process: subprocess.Popen[bytes]) -> None:
-    import subprocess
-
-    try:
-        process.wait(_END_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
