@@ -30,11 +30,11 @@ from measure import Figure
 
 from hocket.api.app import build
 from hocket.api.guard import AccessPolicy, Guard
+from hocket.config.settings import Limits
 from hocket.engine import Engine
 from hocket.keeper import files
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.model.task import Handoff, Task, TaskStatus
-from hocket.sessions.limits import Limits
 from hocket.sessions.run_identity import directory
 from hocket.store import open_store
 

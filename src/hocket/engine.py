@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hocket.config.settings import Limits
 from hocket.errors import Forbidden, NotFound, Unauthorized
 from hocket.keeper import machine_restart
 from hocket.model import Kind, Reason, Run, Spec, Status
@@ -19,7 +20,6 @@ from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
 from hocket.sessions.keepers import Keepers
-from hocket.sessions.limits import Limits
 from hocket.sessions.messages import Messages
 from hocket.sessions.questions import Questions, outcome
 from hocket.sessions.run_identity import directory, new_id, run_of_token

@@ -12,9 +12,10 @@ from store.sample_events import created
 from workflows.engine_fixture import engine_runner, stop_all, until
 from world import Bin
 
+from hocket.config.settings import Limits
 from hocket.errors import DiskLow, LimitReached
 from hocket.model import Event, Kind, Run, fold
-from hocket.sessions.limits import Limits, check_children, check_disk, depth_below
+from hocket.sessions.limits import check_children, check_disk, depth_below
 
 SLEEPER = "import signal; signal.pause()"
 
@@ -71,9 +72,9 @@ def test_too_many_children_are_told_with_what_would_help(live: int, wanted: int,
 
 
 def test_too_little_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
-    check_disk(tmp_path, Limits(min_free=1))
+    check_disk(tmp_path, Limits(min_free_mb=1))
     with pytest.raises(DiskLow, match=str(tmp_path)) as caught:
-        check_disk(tmp_path, Limits(min_free=2**62))
+        check_disk(tmp_path, Limits(min_free_mb=2**42))
     assert caught.value.status == 507
 
 

@@ -16,6 +16,7 @@ from patience import PATIENCE
 from store.sample_events import created, ended, said
 from world import processes_of
 
+from hocket.config.settings import Limits
 from hocket.engine import Engine
 from hocket.errors import HocketError
 from hocket.keeper.server_watch import SERVER_LOCK
@@ -23,7 +24,6 @@ from hocket.model import Event, Run
 from hocket.sessions.home import DATABASE
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
-from hocket.sessions.limits import Limits
 from hocket.store import Committed, EventLine, NewRun, open_store
 from hocket.workflows.request import StartRequest
 
@@ -105,7 +105,7 @@ async def engine_runner(home: Path, project: Path, **limits: int) -> AsyncIterat
     lock = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        bounds = Limits(**{"min_free": 0, **limits})
+        bounds = Limits(**{"min_free_mb": 0, **limits})
         engine = Engine(home, str(home / "sock"), SECRET, open_store(home / DATABASE), bounds)
         engine.open()
         runner = EngineRunner(engine, project, home.parent / "bin")

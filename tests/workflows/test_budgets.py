@@ -310,7 +310,7 @@ def test_tokens_without_a_price_count_at_ours_and_are_marked(home: Path, project
     agent("claude", TOKENS)
 
     async def scene() -> None:
-        async with engine_runner(home, project, usd_per_mtok=1_000_000) as runner:
+        async with engine_runner(home, project, estimate_usd_per_mtok=1_000_000) as runner:
             over = await ended_by_budget(runner, await runner.chain("claude:9", prompt="go", budget_usd=100.0))
             assert (over.tokens, over.cost_usd, over.cost_estimated, turns(project)) == (120, 120.0, True, 3)
             assert (over.steps[0]["cost_usd"], over.steps[0]["cost_estimated"]) == (120.0, True)

@@ -33,9 +33,8 @@ from hocket.errors import HocketError, UsageError
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.model import Kind
-from hocket.sessions.disk_reserve import Reserve
 from hocket.sessions.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
-from hocket.sessions.limits import Limits
+from hocket.sessions.limits import Reserve
 from hocket.store import open_store
 
 DEFAULT_PORT = 7420
@@ -73,9 +72,7 @@ def _seed(home: Path) -> None:
 
 
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
-    settings = load(str(home), str(home)).limits
-    room, price = settings.min_free_mb * 1024**2, settings.estimate_usd_per_mtok
-    limits = Limits(settings.depth, settings.children, settings.leaves, room, price)
+    limits = load(str(home), str(home)).limits
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.requested_port() if port is None else port)

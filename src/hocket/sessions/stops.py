@@ -12,8 +12,8 @@ from typing import Any
 from hocket.errors import DiskLow, HocketError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Reason, Run
-from hocket.sessions.disk_reserve import Reserve
 from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.limits import Reserve
 from hocket.sessions.run_identity import directory
 from hocket.store import Committed
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hocket.config.settings import Limits
 from hocket.errors import HocketError
 from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
@@ -39,7 +40,6 @@ from hocket.sessions.input_end import InputEnd
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.leaf import Leaf
-from hocket.sessions.limits import Limits
 from hocket.sessions.messages import Messages, ends_at_once, first_input
 from hocket.sessions.output_watcher import OutputWatcher
 from hocket.sessions.run_identity import directory, filled, run_token
@@ -87,7 +87,7 @@ class Supervisor:
         self._policy = policy
         self._stops = stops
         self._places = limits.leaves
-        self._ingest = Ingest(journal, messages, stream_mcp, policy, limits.usd_per_mtok)
+        self._ingest = Ingest(journal, messages, stream_mcp, policy, limits.estimate_usd_per_mtok)
         self._input_end = InputEnd(messages, keepers.need_server, self._touch)
         self._watcher = OutputWatcher(self._on_change, self._touch_all)
         self._leaves: dict[str, Leaf] = {}

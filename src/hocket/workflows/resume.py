@@ -18,13 +18,14 @@ import msgspec
 
 from hocket.chain.parse import parse, render
 from hocket.config import caller_environment
+from hocket.config.settings import Limits
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.providers.launching import check_total
 from hocket.secret_files import reveal, secret_names
 from hocket.sessions.journal import Journal
-from hocket.sessions.limits import Limits, check_disk
+from hocket.sessions.limits import check_disk
 from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers

@@ -14,6 +14,7 @@ import msgspec
 from hocket.catalog.cache import Catalogs
 from hocket.config import caller_environment
 from hocket.config.loading import load
+from hocket.config.settings import Limits
 from hocket.errors import Conflict
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.model.task import Begin, Order
@@ -21,7 +22,7 @@ from hocket.redaction import masked_prompt
 from hocket.sessions.background import OncePerKey
 from hocket.sessions.folder_threads import FolderThreads
 from hocket.sessions.journal import Journal
-from hocket.sessions.limits import Limits, check_children, check_disk, depth_below, width
+from hocket.sessions.limits import check_children, check_disk, depth_below, width
 from hocket.sessions.messages import Messages
 from hocket.sessions.run_identity import new_id
 from hocket.sessions.secret_store import SecretStore

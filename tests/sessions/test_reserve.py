@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hocket.config.settings import Limits
 from hocket.errors import DiskLow
-from hocket.sessions.disk_reserve import SIZE, SLICE, Reserve
-from hocket.sessions.limits import Limits, check_disk
+from hocket.sessions.limits import SIZE, SLICE, Reserve, check_disk
 
 
 def test_a_reserve_has_real_blocks_and_is_private(tmp_path: Path) -> None:
@@ -30,18 +30,18 @@ def test_a_reserve_is_kept_while_there_is_room(tmp_path: Path) -> None:
 
 def test_nothing_is_started_while_the_reserve_is_in_use(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path)
-    check_disk(tmp_path, Limits(min_free=0))
+    check_disk(tmp_path, Limits(min_free_mb=0))
     reserve.make()
     os.truncate(tmp_path / "reserve", SIZE - SLICE)
     (tmp_path / "reserve.new").mkdir()  # so that it cannot be made again
     with pytest.raises(DiskLow, match="is full"):
-        check_disk(tmp_path, Limits(min_free=0))
+        check_disk(tmp_path, Limits(min_free_mb=0))
 
 
 def test_a_start_makes_the_reserve_again_once_there_is_room(tmp_path: Path) -> None:
     Reserve(tmp_path).make()
     os.truncate(tmp_path / "reserve", 0)
-    check_disk(tmp_path, Limits(min_free=0))
+    check_disk(tmp_path, Limits(min_free_mb=0))
     assert (tmp_path / "reserve").stat().st_size == SIZE
 
 
