@@ -170,7 +170,7 @@ def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, pr
             committed = runner.engine.read.offsets(run.id).out
             (project / "first").write_text("")
             leaf = runner.engine._supervisor._leaves[run.id]
-            await until(lambda: leaf.output.offsets.out > committed, "the half of a sentence to be read")
+            await until(lambda: leaf.offsets.out > committed, "the half of a sentence to be read")
             assert runner.engine.read.offsets(run.id).out == committed
         (project / "second").write_text("")
         async with engine_runner(home, project) as runner:

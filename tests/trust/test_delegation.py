@@ -353,7 +353,7 @@ def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(pla
         stage.allow(AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1])))
         worker = await stage.start("w", await stage.start("lead"))
         await stage.runner.running(worker)
-        before, birth = stage.spec(worker), restore._birth(stage.engine.directory(worker), None)
+        before, birth = stage.spec(worker), restore._read_run(stage.engine.directory(worker), None)
         assert birth is not None
         after = msgspec.json.decode(birth[1].spec, type=Spec)
         assert before.leave

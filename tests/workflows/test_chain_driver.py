@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -82,21 +83,18 @@ def test_every_run_of_a_chain_ends_once(home: Path, project: Path, worker: Bin) 
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("calm", [0.0, 60.0])
-def test_that_no_server_is_needed_any_more_is_said_after_a_calm(
-    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, calm: float
+def test_server_is_needed_while_a_chain_is_live(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(Zygote, "need_server", lambda self, home: said.append(home))
-    monkeypatch.setattr("hocket.sessions.keepers.CALM", calm)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             for _ in range(2):
                 await runner.wait(await runner.chain("worker", prompt="a"))
-                if not calm:
-                    await until(lambda: said[-1] == "", "the calm")
-            assert said == ([str(home), "", str(home), ""] if not calm else [str(home), str(home)])
+                await until(lambda: said[-1] == "", "the end of the need")
+            assert [home for home, _ in itertools.groupby(said)] == [str(home), "", str(home), ""]
 
     asyncio.run(scene())
 

@@ -7,4 +7,4 @@ import sys
 if sys.platform == "darwin":
     from hocket.keeper.darwin import *  # noqa: F403 - both have the same names, which a test compares
 else:
-    from hocket.keeper.linux import *  # noqa: F403
+    from hocket.keeper.linux import *  # noqa: F403 - the names are those of the other platform

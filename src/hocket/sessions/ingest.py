@@ -7,21 +7,38 @@ import os
 import signal
 import time
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hocket.keeper import files
-from hocket.model import Event, Reason, Run, Status, apply
+from hocket.model import RESULT_LIMIT, Event, Reason, Run, Status, apply
 from hocket.sessions import clock, cost_estimates
-from hocket.sessions.journal import Journal
+from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages
 from hocket.sessions.output_lines import near_the_end, read_lines
-from hocket.sessions.run_policy import RunPolicy
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.store import Offsets
 
 _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
 """Why a run is ended together with what it started."""
+ERROR_TAIL = 2000
+"""Bytes of standard error that explain a failure."""
+
+
+class RunPolicy(Protocol):
+    """Decisions that depend on more than one run."""
+
+    def allowance(self, run: Run) -> float | None:
+        """Dollars that a run may spend, asked when it is started; None without a budget."""
+
+    def is_over_budget(self, run: Run) -> bool:
+        """True if the run or an ancestor is over budget, asked when the run has ended."""
+
+    def uncounted(self, run: Run) -> str | None:
+        """Why a budget cannot hold for a run that has ended; None if it does."""
+
+    def budget_notices(self, run: Run) -> list[Event]:
+        """Notices about budgets that a run has used up with its end."""
 
 
 class ReadBatch(NamedTuple):
@@ -55,11 +72,11 @@ class Ingest:
         events = self.started(leaf, run, record)
         if run.status is Status.STARTING and not events and record is None:
             # The agent may write before its keeper has recorded its pid; its start comes first in its history.
-            return ReadBatch([], leaf.output.offsets, False)
+            return ReadBatch([], leaf.offsets, False)
         if record and (is_flood or run.stop_reason is not None):
             events += self._skip_flood(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
-        offsets, more = self._read_streams(leaf, events, leaf.output.sizes(), finals)
+        offsets, more = self._read_streams(leaf, events, leaf.output_sizes(), finals)
         events = cost_estimates.priced(run, events, self._usd_per_mtok)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._messages.note_output(leaf.id, events)
@@ -67,7 +84,7 @@ class Ingest:
 
     async def read_rest(self, leaf: Leaf) -> ReadBatch:
         """Read all that a run without an exit record has written; all but the last batch is committed."""
-        sizes = leaf.output.sizes()
+        sizes = leaf.output_sizes()
         events = self.started(leaf, self._journal.live[leaf.id])
         while True:
             offsets, more = self._read_streams(leaf, events, sizes, sizes)
@@ -82,7 +99,7 @@ class Ingest:
         """Commit events with their offsets. Lines without events are not committed: a later server reads them again."""
         if events:
             await self._journal.write(events, offsets={leaf.id: offsets})
-        leaf.output.advance(offsets)
+        leaf.offsets = offsets
 
     def started(self, leaf: Leaf, run: Run, record: files.Exit | None = None) -> list[Event]:
         """The event of a start that is not recorded yet, if the agent's pid is known."""
@@ -90,19 +107,18 @@ class Ingest:
             return []
         known = files.read_pid(leaf.place) or record
         pid = leaf.agent if known is None else known.pid
-        return [] if pid is None else [_event(leaf, "run.started", {"pid": pid, **clock.reading()})]
+        return [] if pid is None else [run_event(leaf.run, "run.started", {"pid": pid, **clock.reading()})]
 
     def _read_streams(
         self, leaf: Leaf, events: list[Event], sizes: tuple[int, int], finals: tuple[int | None, int | None]
     ) -> tuple[Offsets, bool]:
-        output = leaf.output
-        state, ends, more = output.offsets.reader, [output.offsets.out, output.offsets.err], False
+        state, ends, more = leaf.offsets.reader, [leaf.offsets.out, leaf.offsets.err], False
         now = time.time()
-        for index, (stream, path) in enumerate((("out", output.out), ("err", output.err))):
+        for index, (stream, path) in enumerate((("out", leaf.out), ("err", leaf.err))):
             if sizes[index] <= ends[index]:
                 continue
-            piece = read_lines(path, ends[index], output.scanned[stream], finals[index], leaf.provider.longest_line)
-            output.scanned[stream] = piece.scanned
+            piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index], leaf.provider.longest_line)
+            leaf.scanned[stream] = piece.scanned
             ends[index] = piece.offset
             more = more or piece.more
             for line in piece.lines:
@@ -121,14 +137,14 @@ class Ingest:
         """Skip the middle of a large output that was ended, with a notice."""
         if leaf.provider.text_output is None:
             return []
-        old = leaf.output.offsets
-        out = near_the_end(leaf.output.out, old.out, record.out)
-        err = near_the_end(leaf.output.err, old.err, record.err)
+        old = leaf.offsets
+        out = near_the_end(leaf.out, old.out, record.out)
+        err = near_the_end(leaf.err, old.err, record.err)
         if (skipped := out + err - old.out - old.err) == 0:
             return []
-        leaf.output.skip_to(Offsets(out, err, old.reader))
+        leaf.offsets, leaf.scanned = Offsets(out, err, old.reader), {"out": 0, "err": 0}
         text = f"{skipped} bytes of output are only in the run's files: hocket logs {run.number} --raw"
-        return [_event(leaf, "notice", {"kind": "output", "text": text})]
+        return [run_event(leaf.run, "notice", {"kind": "output", "text": text})]
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Add an event with the path of the transcript as soon as the file exists."""
@@ -136,13 +152,14 @@ class Ingest:
         if transcripts is None or not (ended or events):
             return
         named = [event for event in events if event.type == "session"]
-        if leaf.output.session is None or named:
-            session = _after(run, named).session_id
-            cwd = os.path.realpath(leaf.spec.cwd)
-            leaf.output.search(session, transcripts(leaf.spec.env, cwd, session) if session else ())
-        found = leaf.output.find_transcript()
-        if found is not None and found != _after(run, named).transcript:
-            events.append(_event(leaf, "session", {"session_id": leaf.output.session, "transcript": found}))
+        if leaf.session is None or named:
+            leaf.session = session = _after(run, named).session_id
+            leaf.transcripts = transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), session) if session else ()
+        found = next(filter(os.path.exists, leaf.transcripts), None)
+        if found is not None:
+            leaf.transcripts = ()
+            if found != _after(run, named).transcript:
+                events.append(run_event(run, "session", {"session_id": leaf.session, "transcript": found}))
 
     # Ending
 
@@ -153,7 +170,7 @@ class Ingest:
             record = record._replace(stopped=True)  # Its keeper could not know that it was.
         provider, state = leaf.provider, offsets.reader
         if provider.text_output is not None:
-            events += [_event(leaf, kind, data) for kind, data in provider.text_output.last_events(state)]
+            events += [run_event(leaf.run, kind, data) for kind, data in provider.text_output.last_events(state)]
         status, reason = provider.verdict(state, record, run.stop_reason)
         failed = (status, reason) == (Status.FAILED, Reason.ERROR)
         transient = failed and provider.is_transient is not None and provider.is_transient(state)
@@ -172,7 +189,7 @@ class Ingest:
         if record.lost_bytes:
             extra["lost_bytes"] = record.lost_bytes
             text = f"{record.lost_bytes} bytes of output were lost: they could not be written to the disk"
-            events.append(_event(leaf, "notice", {"kind": "output", "text": text}))
+            events.append(run_event(leaf.run, "notice", {"kind": "output", "text": text}))
         if transient:
             extra["transient"] = True
         if status is Status.FAILED and not record.error:
@@ -185,7 +202,7 @@ class Ingest:
         """What a CLI reported about its own failure: in its events, else at the end of standard error."""
         if leaf.provider.text_output is not None:
             return {}
-        reported = _after(run, events).error or leaf.output.last_error()
+        reported = _after(run, events).error or leaf.redacted_tail(leaf.err, ERROR_TAIL).decode(errors="replace")
         if not reported.strip() and reason is Reason.ERROR:
             reported = "it ended without a result and without a message"
         return {"error": reported.strip()} if reported.strip() else {}
@@ -206,15 +223,17 @@ class Ingest:
             return False
         # First, because it may fail for want of a descriptor and is tried again then.
         text_output, pricing = leaf.provider.text_output, leaf.provider.pricing
-        final_result = text_output.result(leaf.output.last_output()) if text_output is not None else None
+        final_result = (
+            text_output.result(leaf.redacted_tail(leaf.out, RESULT_LIMIT)) if text_output is not None else None
+        )
         leaf.is_ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._next_end.wait()
-        offsets = offsets or leaf.output.offsets
+        offsets = offsets or leaf.offsets
         unpriced = pricing.unpriced_tokens(offsets.reader) if pricing is not None else 0
         run = _after(self._journal.live[leaf.id], events)
-        ended = _event(
-            leaf,
+        ended = run_event(
+            leaf.run,
             "run.ended",
             {
                 "status": status,
@@ -228,7 +247,7 @@ class Ingest:
             },
         )
         why = self._policy.uncounted(run) if run.pid is not None else None
-        notices = [] if why is None else [_event(leaf, "notice", {"kind": "budget", "text": why})]
+        notices = [] if why is None else [run_event(leaf.run, "notice", {"kind": "budget", "text": why})]
         final = apply(_after(run, notices), ended)
         notices += self._policy.budget_notices(final)
         await self._journal.insist([*events, *notices, ended], offsets={leaf.id: offsets})
@@ -238,10 +257,6 @@ class Ingest:
         """Let ends proceed that waited for one that has been committed."""
         self._next_end.set()
         self._next_end = asyncio.Event()
-
-
-def _event(leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
-    return Event(0, time.time(), leaf.id, leaf.root, kind, data)
 
 
 def _ends_before(run: Run, other: Run) -> bool:

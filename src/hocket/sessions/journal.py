@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from hocket.errors import HocketError
 from hocket.model import Event, Run
@@ -17,6 +18,11 @@ T = TypeVar("T")
 Listener = Callable[[Committed], None]
 RETRY_AFTER = 1.0
 """Seconds between two attempts to record something that there was no room for."""
+
+
+def run_event(run: Run, kind: str, data: Mapping[str, Any]) -> Event:
+    """An event of a run that happens now."""
+    return Event(0, time.time(), run.id, run.root, kind, data)
 
 
 class Journal:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hocket.keeper import files
 from hocket.keeper.escalation import Identity
-from hocket.model import RESULT_LIMIT, Run, Spec
+from hocket.model import Run, Spec
 from hocket.providers import PROVIDERS
 from hocket.redaction import Redactor, secrets_of
 from hocket.sessions.messages import ends_at_once
@@ -17,56 +17,9 @@ from hocket.sessions.output_lines import read_tail
 from hocket.sessions.stream_mcp import McpConnection
 from hocket.store import Offsets
 
-ERROR_TAIL = 2000
-"""Bytes of standard error that explain a failure."""
-
-
-class LeafOutput:
-    """The output files of a run and how far they have been read. Changed by the ingest alone."""
-
-    def __init__(self, place: str, offsets: Offsets, redactor: Redactor) -> None:
-        self.out, self.err = (os.path.join(place, name) for name in (files.OUT, files.ERR))
-        self.offsets = offsets
-        self.scanned = {"out": 0, "err": 0}
-        """How far each file was searched for the end of an unfinished long line."""
-        self.session: str | None = None
-        """The session whose transcript is searched for, or was found."""
-        self._transcripts: Sequence[str] = ()
-        self._redactor = redactor
-
-    def sizes(self) -> tuple[int, int]:
-        """The sizes of the files, which may be far ahead of the offsets."""
-        return files.size(self.out), files.size(self.err)
-
-    def search(self, session: str | None, transcripts: Sequence[str]) -> None:
-        """Search for the transcript of a session at these paths from now on."""
-        self.session, self._transcripts = session, transcripts
-
-    def find_transcript(self) -> str | None:
-        """The path of the transcript, once: when it is found."""
-        found = next((path for path in self._transcripts if os.path.exists(path)), None)
-        if found is not None:
-            self._transcripts = ()
-        return found
-
-    def advance(self, offsets: Offsets) -> None:
-        self.offsets = offsets
-
-    def skip_to(self, offsets: Offsets) -> None:
-        self.offsets, self.scanned = offsets, {"out": 0, "err": 0}
-
-    def last_output(self) -> bytes:
-        return self._redacted_tail(self.out, RESULT_LIMIT)
-
-    def last_error(self) -> str:
-        return self._redacted_tail(self.err, ERROR_TAIL).decode(errors="replace")
-
-    def _redacted_tail(self, path: str, limit: int) -> bytes:
-        return self._redactor.tail(read_tail(path, limit + self._redactor.longest), limit)
-
 
 class Leaf:
-    """One run that owns a process. Its process state is changed by the supervisor."""
+    """One run that owns a process. Its process state is changed by the supervisor, how far it is read by the ingest."""
 
     def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets, token: str) -> None:
         self.run = run
@@ -78,7 +31,14 @@ class Leaf:
         self.provider = PROVIDERS[spec.provider]
         self.redactor = Redactor(secrets_of({**spec.env, "HOCKET_TOKEN": token}))
         self.reader = self.provider.reader(spec, self.redactor)
-        self.output = LeafOutput(self.place, offsets, self.redactor)
+        self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
+        self.offsets = offsets
+        self.scanned = {"out": 0, "err": 0}
+        """How far each file was searched for the end of an unfinished long line."""
+        self.session: str | None = None
+        """The session whose transcript is searched for, or was found."""
+        self.transcripts: Sequence[str] = ()
+        """Where its transcript may be; empty once it is found."""
         own_tools = self.provider.own_tools
         self.connection = McpConnection(run.id, self.place, own_tools) if spec.served and own_tools else None
         """The in-stream connection to our MCP server, if the run has one."""
@@ -124,6 +84,14 @@ class Leaf:
         """What the server had to do for that."""
         self.is_given_up = False
         """It counts as lost even if its lock is held."""
+
+    def output_sizes(self) -> tuple[int, int]:
+        """The sizes of its output files, which may be far ahead of the offsets."""
+        return files.size(self.out), files.size(self.err)
+
+    def redacted_tail(self, path: str, limit: int) -> bytes:
+        """The end of one of its output files."""
+        return self.redactor.tail(read_tail(path, limit + self.redactor.longest), limit)
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:

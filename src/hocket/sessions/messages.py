@@ -25,7 +25,7 @@ from hocket.model import Event, Kind, Run, Spec, Status
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Answer, Conversation
 from hocket.redaction import Redactor
-from hocket.sessions.journal import Journal
+from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
 
@@ -176,10 +176,10 @@ class Messages:
             kind = "choice" if options else "ask"
             asked: dict[str, Any] = {"id": identity, "kind": kind, "text": text, "tool": None, "input": None}
             asked |= {"options": list(options), "via": OWN}
-            events = [self._event(run, "question", asked)]
+            events = [run_event(run, "question", asked)]
             if self.on_question(run) == "deny":
                 refusal = {"id": identity, "allow": False, "text": NO_ANSWERER, "by": "hocket"}
-                events.append(self._event(run, "answer", refusal))
+                events.append(run_event(run, "answer", refusal))
             await self._journal.write(events, durable=True)
         return identity
 
@@ -207,7 +207,7 @@ class Messages:
                     return await self._given_before(now, asked["id"], key)
             else:
                 # No input to write to: a chain, or an agent that reads the answer over the API.
-                await self._journal.write([self._event(run, "answer", data)], durable=True)
+                await self._journal.write([run_event(run, "answer", data)], durable=True)
             return _receipt(run.id, data)
 
     async def _given_before(self, run: Run, question: str | None, key: str) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Messages:
         known = self._journal.read.said_to(run.id) if notes else set()
         missing = [note for note in notes if (note["type"], note["data"]["id"]) not in known]
         if missing:
-            await self._journal.write([self._event(run, note["type"], note["data"]) for note in missing])
+            await self._journal.write([run_event(run, note["type"], note["data"]) for note in missing])
 
     async def _write_line(self, run: Run, id: str, line: str, kind: str, data: Mapping[str, Any]) -> files.Appended:
         place = str(directory(self._home, run))
@@ -265,7 +265,7 @@ class Messages:
             raise _input_closed(run)
         files.ring(place, files.BELL_INPUT)
         if appended == "added":
-            await self._journal.write([self._event(run, kind, data)], durable=True)
+            await self._journal.write([run_event(run, kind, data)], durable=True)
         else:
             await self._record_missing(run)  # A first attempt may have failed between the file and the record.
         return appended
@@ -297,9 +297,6 @@ class Messages:
         if to_messages and not takes_messages(spec):
             raise _input_closed(run)  # Its input is open for our tools only.
         return now, conversation
-
-    def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
-        return Event(0, time.time(), run.id, run.root, kind, data)
 
 
 def _input_closed(run: Run) -> Conflict:

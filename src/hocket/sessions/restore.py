@@ -19,20 +19,38 @@ import msgspec
 from hocket import secret_files
 from hocket.errors import DiskLow, NewerStore, StoreError
 from hocket.keeper import files
-from hocket.model import Approval, DelegationGrant, Event, Kind, Reason, Spec, Status
+from hocket.model import Event, Kind, Reason, Run, Spec, Status
 from hocket.model.task import Handoff, Restore
+from hocket.redaction import masked_prompt
 from hocket.sessions.home import DATABASE
 from hocket.store import Batch, NewRun, check, open_store, task_files
 from hocket.store.task_files import StoredTask
 
 LOST_OUTPUT = "lost (lost): its run left nothing behind"
 
-Birth = tuple[Event, NewRun]
+RestoredRun = tuple[Event, NewRun]
 """A run's first event, and its specification."""
+
+_NOT_RECORDED = frozenset({"env", "argv", "cwd", "stdin", "stop_grace", "prompt", "files", "max_output"})
+"""Fields of a specification that are elsewhere in `spec.json`, or of no use after a restore."""
+_LIMITS = ("budget_usd", "budget_tokens", "idle_timeout")
+_IN_FIRST_EVENT = ("agent", "provider", "cwd", *_LIMITS, "resumed_from", "source", "definition")
+
+
+def record_of(run: Run, spec: Spec) -> dict[str, Any]:
+    """What `spec.json` says beside the process to start: enough to restore the run if the database is lost."""
+    fields = {name: value for name, value in msgspec.to_builtins(spec).items() if name not in _NOT_RECORDED}
+    return {
+        **fields,
+        "number": run.number,
+        "root": run.root,
+        "created_at": run.created_at,
+        "prompt": masked_prompt(spec),
+    }
 
 
 class Restored(NamedTuple):
-    """What came of it."""
+    """The result of a restore."""
 
     aside: Path
     runs: int
@@ -50,19 +68,20 @@ def restore(home: Path) -> Restored:
         part.rename(aside / part.name)
     kept, untold = task_files.read_all(home)
     turns = _turns(kept)
-    found = [_birth(path, turns.get(path.name)) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
-    births = sorted((birth for birth in found if birth), key=lambda birth: int(birth[0].data["number"]))
-    runs = frozenset(event.run for event, _ in births)
+    found = [_read_run(path, turns.get(path.name)) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
+    restored = sorted((run for run in found if run), key=lambda run: int(run[0].data["number"]))
+    runs = frozenset(event.run for event, _ in restored)
     task_files.forget_mark(home)
     tasks = [_put_back(one, runs, time.time()) for one in kept]
-    left = _write(home / DATABASE, births, tasks)
+    left = _write(home / DATABASE, restored, tasks)
     lost = sum(bool(batch.orders) for batch, _ in left)
-    unreadable = len(found) - len(births) + untold
-    problems = tuple(f"{_named(batch)}: {error}" for batch, error in left)
-    return Restored(aside, len(births) - (len(left) - lost), len(tasks) - lost, unreadable, problems)
+    unreadable = len(found) - len(restored) + untold
+    names = [f"task {batch.orders[0].task}" if batch.orders else f"run {batch.events[0].run}" for batch, _ in left]
+    problems = tuple(f"{name}: {error}" for name, (_, error) in zip(names, left, strict=True))
+    return Restored(aside, len(restored) - (len(left) - lost), len(tasks) - lost, unreadable, problems)
 
 
-class Turn(NamedTuple):
+class HandedOff(NamedTuple):
     """Whose hand-off a run is, and below which run it was made, as far as that is still of use."""
 
     task: str
@@ -72,15 +91,15 @@ class Turn(NamedTuple):
     root: str | None = None
 
 
-def _turns(kept: Sequence[StoredTask]) -> dict[str, Turn]:
+def _turns(kept: Sequence[StoredTask]) -> dict[str, HandedOff]:
     """By run. Of those that were open each was handed over by the one before it."""
-    turns: dict[str, Turn] = {}
+    turns: dict[str, HandedOff] = {}
     for one in kept:
         above: Handoff | None = None
         for record in one.handoffs:
             if record.run is None or record.elsewhere:
                 continue
-            turn = Turn(one.task.id, record.id)
+            turn = HandedOff(one.task.id, record.id)
             if record.completed_at is None:
                 if above is not None and above.run is not None:
                     root = turns[above.run].root or above.run
@@ -114,7 +133,7 @@ def damage(home: Path) -> str | None:
     return None if trouble is None else trouble.message
 
 
-def _birth(path: Path, turn: Turn | None) -> Birth | None:
+def _read_run(path: Path, turn: HandedOff | None) -> RestoredRun | None:
     """A run's first event and its specification, from the file that its keeper was started with."""
     written = files.read_spec(str(path))
     if written is None or "record" not in written:
@@ -122,50 +141,19 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     if written.get("run", path.name) != path.name:
         return None  # A copy of another run's directory.
     try:
-        return _read_birth(path, turn, written)
+        record: dict[str, Any] = written["record"]
+        process = {name: written[name] for name in ("argv", "cwd", "stdin", "stop_grace")}
+        env = {name: value for name, value in written["env"].items() if not name.startswith("HOCKET_")}
+        spec = msgspec.convert({**record, **process, "env": env, "prompt": None}, Spec)
+        created_at, root = float(record["created_at"]), (turn.root if turn else None) or path.name
+        data = {"number": int(record["number"]), "kind": Kind.LEAF, "step": None, "iteration": None}
+        data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
+        data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
+        data |= {"prompt": record.get("prompt"), **{name: getattr(spec, name) for name in _IN_FIRST_EVENT}}
+        event = Event(0, created_at, path.name, root, "run.created", data)
+        return event, NewRun(_stored(path, msgspec.to_builtins(spec), written, root))
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError):
         return None  # An agent can write into the directory of its run.
-
-
-def _read_birth(path: Path, turn: Turn | None, written: dict[str, Any]) -> Birth:
-    record: dict[str, Any] = written["record"]
-    spec = Spec(
-        agent=record["agent"],
-        provider=record["provider"],
-        argv=tuple(written["argv"]),
-        cwd=written["cwd"],
-        env={name: value for name, value in written["env"].items() if not name.startswith("HOCKET_")},
-        stdin=written["stdin"],
-        loop=record["loop"],
-        marker=record["marker"],
-        stop_grace=written["stop_grace"],
-        session=record.get("session", False),
-        resumed_from=record.get("resumed_from"),
-        on_question=record.get("on_question", "deny"),
-        served=record.get("served", False),
-        timeout=record.get("timeout"),
-        idle_timeout=record.get("idle_timeout"),
-        budget_usd=record.get("budget_usd"),
-        budget_tokens=record.get("budget_tokens"),
-        source=record.get("source"),
-        definition=record.get("definition"),
-        permission_mode=record.get("permission_mode"),
-        allowed_agents=None if (allowed := record.get("allowed_agents")) is None else tuple(allowed),
-        known_as=record.get("known_as"),
-        unvouched=record.get("unvouched", False),
-        vouched=msgspec.convert(record.get("vouched", ()), tuple[Approval, ...]),
-        leave=msgspec.convert(record.get("leave"), DelegationGrant | None),
-    )
-    data = {"number": int(record["number"]), "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
-    data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
-    data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
-    data |= {"cwd": spec.cwd, "prompt": record.get("prompt"), "step": None, "iteration": None}
-    data |= {"budget_usd": spec.budget_usd, "budget_tokens": spec.budget_tokens, "idle_timeout": spec.idle_timeout}
-    data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
-    root = (turn.root if turn else None) or path.name
-    event = Event(0, float(record["created_at"]), path.name, root, "run.created", data)
-    msgspec.json.decode(msgspec.json.encode(spec), type=Spec)  # So that the next server can read it.
-    return event, NewRun(_stored(path, msgspec.to_builtins(spec), written, root))
 
 
 def _stored(path: Path, spec: dict[str, Any], written: dict[str, Any], root: str) -> bytes:
@@ -177,20 +165,16 @@ def _stored(path: Path, spec: dict[str, Any], written: dict[str, Any], root: str
             known = secret_files.read_values(folder, written["record"].get("root", path.name))
             found = secret_files.with_added(known, [spec["env"]])
         if found:
-            _write_secrets(folder, root, found)
+            try:
+                secret_files.write_values(folder, root, found)
+            except OSError as error:
+                raise StoreError(f"the secrets of {root} cannot be written to {folder}: {error.strerror}") from error
     return secret_files.conceal(msgspec.json.encode({**spec, "secrets": written.get("secrets") or {}}), found)
 
 
-def _write_secrets(folder: Path, root: str, values: secret_files.Values) -> None:
-    try:
-        secret_files.write_values(folder, root, values)
-    except OSError as error:
-        raise StoreError(f"the secrets of {root} cannot be written to {folder}: {error.strerror}") from error
-
-
-def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> list[tuple[Batch, Exception]]:
+def _write(path: Path, runs: list[RestoredRun], tasks: list[Restore]) -> list[tuple[Batch, Exception]]:
     """Each by itself, so that one which cannot be written keeps no other out; the writer commits many at once."""
-    batches = [Batch([event], {event.run: birth}, durable=True) for event, birth in births]
+    batches = [Batch([event], {event.run: new}, durable=True) for event, new in runs]
     batches += [Batch([], orders=[one], durable=True) for one in tasks]
     with closing(open_store(path)) as store:
         failed = store.write_all(batches)
@@ -198,7 +182,3 @@ def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> list[tuple[
         if isinstance(error, DiskLow) or len(failed) == len(batches):
             raise error  # the trouble is with the disk, not with one of them
     return failed
-
-
-def _named(batch: Batch) -> str:
-    return f"task {batch.orders[0].task}" if batch.orders else f"run {batch.events[0].run}"

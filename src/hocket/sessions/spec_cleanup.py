@@ -1,6 +1,6 @@
 """Removing the values of secret variables from `spec.json` files that an earlier version wrote.
 
-Done once in the life of a home, behind everything else and a few directories at a time. A keeper reads its `spec.json`
+Done once in the life of a home, in the background. A keeper reads its `spec.json`
 before it starts its agent and never again, so the file of a live run is rewritten only after that.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from hocket.keeper import files
@@ -21,8 +20,6 @@ log = logging.getLogger("hocket")
 
 DONE = ".specs-are-clean"
 """In the folder of secrets, once no `spec.json` holds a value."""
-_PAGE = 50
-_PACE = 0.02
 _RETRY = 5.0
 
 
@@ -40,37 +37,24 @@ def begin(home: Path) -> None:
 
 async def clean_specs(home: Path, is_live: Callable[[str], bool]) -> None:
     """Go through all run directories until none has a value in its `spec.json`, then note that."""
-    left = await asyncio.to_thread(_directories, home)
+    left = await asyncio.to_thread(lambda: list((home / "runs").glob("*/*")))
     while left:
-        waiting: list[str] = []
-        for start in range(0, len(left), _PAGE):
-            page = left[start : start + _PAGE]
-            waiting += await asyncio.to_thread(_clean, page, [is_live(os.path.basename(one)) for one in page])
-            await asyncio.sleep(_PACE)
-        left = waiting
+        left = [path for path in left if not await asyncio.to_thread(_clean, path, is_live(path.name))]
         if left:
             await asyncio.sleep(_RETRY)
     await asyncio.to_thread(_note_done, home)
 
 
-def _directories(home: Path) -> list[str]:
-    return [str(path) for path in (home / "runs").glob("*/*")]
+def _clean(path: Path, lives: bool) -> bool:
+    """Rewrite the `spec.json` of a run; False while a keeper may still have to read it."""
+    try:
+        return _remove_values(str(path), lives)
+    except (OSError, ValueError) as error:
+        log.warning("%s may hold values of secret variables: %s", path / files.SPEC, error)
+        return True
 
 
-def _clean(directories: Sequence[str], live: Sequence[bool]) -> list[str]:
-    """Rewrite these files; those directories whose turn has not come yet."""
-    waiting = []
-    for directory, lives in zip(directories, live, strict=True):
-        try:
-            if not _clean_one(directory, lives):
-                waiting.append(directory)
-        except (OSError, ValueError) as error:
-            log.warning("%s may hold values of secret variables: %s", os.path.join(directory, files.SPEC), error)
-    return waiting
-
-
-def _clean_one(directory: str, lives: bool) -> bool:
-    """False while a keeper may still have to read the file."""
+def _remove_values(directory: str, lives: bool) -> bool:
     spec = files.read_spec(directory)
     env = spec.get("env") if spec is not None else None
     if spec is None or not isinstance(env, dict):

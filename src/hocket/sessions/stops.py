@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hocket.errors import DiskLow, HocketError
 from hocket.keeper import files
+from hocket.keeper.escalation import Escalation
+from hocket.keeper.process_tree import KILL_PATIENCE
 from hocket.model import Event, Kind, Reason, Run
-from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
+from hocket.sessions.leaf import Leaf
 from hocket.sessions.limits import Reserve
 from hocket.sessions.run_identity import directory
 from hocket.store import Committed
@@ -20,9 +24,22 @@ from hocket.store import Committed
 DISK_CHECK_SECONDS = 2.0
 """How often a stop checks whether only a full disk keeps it from being complete."""
 
+WAKE_EVERY = 0.5
+"""Seconds between two requests to a keeper."""
+KILL_EVERY = 0.2
+SLACK = 0.5
+"""Seconds for which a keeper may be late."""
+KEEPER_PATIENCE = 5.0
+"""Seconds for a keeper whose tree was killed to write the exit record."""
+FINISH_PATIENCE = 25.0
+"""The same for one that has nothing left but to write it, which takes a while on a full disk."""
+
+KILLED = "its keeper did not carry out the stop, so the server killed its processes"
+GIVEN_UP = "its keeper did not carry out the stop, so the server killed its processes and the keeper"
+
 
 def stop_event(run: Run, reason: Reason) -> Event:
-    return Event(0, time.time(), run.id, run.root, "input", {"kind": "stop", "reason": reason})
+    return run_event(run, "input", {"kind": "stop", "reason": reason})
 
 
 def stopped_in(committed: Committed) -> Iterable[str]:
@@ -102,3 +119,25 @@ class Stops:
     def _survivors(self, run: Run) -> list[int]:
         ends = self._journal.read.events_of_type(run.id, "run.ended")
         return [pid for event in ends for pid in event.data.get("survivors", ())]
+
+
+async def force_stop(leaf: Leaf, home: str, threads: Executor) -> None:
+    """End a stopped run whose keeper does not: wake the keeper, then end its tree, then give it up.
+
+    Until this is cancelled, or the keeper was killed. A healthy keeper ends the run before anything here is due.
+    """
+    loop = asyncio.get_running_loop()
+    do = partial(loop.run_in_executor, threads)
+    escalation = Escalation(leaf.place, leaf.id, home, leaf.keeper)
+    due = loop.time() + leaf.spec.stop_grace + SLACK
+    while (left := due + (0.0 if escalation.is_obstructed else KILL_PATIENCE) - loop.time()) > 0:
+        await do(escalation.wake_keeper)
+        await asyncio.sleep(min(WAKE_EVERY, left))
+    began = loop.time()
+    while loop.time() < began + (FINISH_PATIENCE if await do(escalation.is_keeper_finishing) else KEEPER_PATIENCE):
+        if targets := await do(escalation.targets):
+            leaf.forced = KILLED
+        await do(escalation.kill, targets)
+        await asyncio.sleep(KILL_EVERY)
+    leaf.forced, leaf.is_given_up = GIVEN_UP, True
+    await do(escalation.kill_keeper)

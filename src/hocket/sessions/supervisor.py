@@ -13,14 +13,12 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-import msgspec
 
 from hocket.config.settings import Limits
 from hocket.errors import HocketError
@@ -29,23 +27,21 @@ from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.platform import signal_process
 from hocket.model import Reason, Run, Spec, Status
-from hocket.redaction import masked_prompt
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
 from hocket.sessions.background import BackgroundTasks
-from hocket.sessions.forced_stop import force_stop
 from hocket.sessions.home import PROGRAMS
-from hocket.sessions.ingest import Ingest
+from hocket.sessions.ingest import Ingest, RunPolicy
 from hocket.sessions.input_end import InputEnd
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages, ends_at_once, first_input
 from hocket.sessions.output_watcher import OutputWatcher
+from hocket.sessions.restore import record_of
 from hocket.sessions.run_identity import directory, filled, run_token
-from hocket.sessions.run_policy import RunPolicy
 from hocket.sessions.secret_store import SecretStore
-from hocket.sessions.stops import Stops, stopped_in
+from hocket.sessions.stops import Stops, force_stop, stopped_in
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.store import Committed, Offsets
 
@@ -133,8 +129,7 @@ class Supervisor:
         """Start a run that was just created, as soon as there is a place."""
         leaf = self._leaves[run.id] = self._leaf(run, spec, Offsets())
         self._queue.append(leaf)
-        for placed in self._take_places():
-            self._spawn(self._launch(placed))
+        self._launch_queued()
 
     def _leaf(self, run: Run, spec: Spec, offsets: Offsets) -> Leaf:
         leaf = Leaf(run, spec, directory(self._home, run), offsets, run_token(self._secret, run.id))
@@ -150,16 +145,17 @@ class Supervisor:
         self._leaves[leaf.id] = leaf
         self._placed.add(leaf.id)
         if leaf.connection is not None:
-            read = leaf.output.offsets
+            read = leaf.offsets
             calls = leaf.connection.tools.pending(read.reader)
             self._stream_mcp.take_over(leaf.connection, calls, read.out, leaf.provider.longest_line)
         self._arm(leaf, run)
         if run.stop_reason is not None:
             self._force(leaf)
         if leaf.spec.stdin == "lines":
-            self._spawn(self._catch_up(leaf, run))
+            self._tasks.spawn(self._catch_up(leaf, run))
         else:
-            self._start_following(leaf)
+            self._watch(leaf)
+            self._suspect(leaf)
 
     async def _catch_up(self, leaf: Leaf, run: Run) -> None:
         """Record the input that an earlier server had not recorded, before the output that followed it."""
@@ -170,9 +166,6 @@ class Supervisor:
                 leaf.is_catching_up = False
             except (HocketError, OSError):
                 await asyncio.sleep(RETRY_AFTER)
-        self._start_following(leaf)
-
-    def _start_following(self, leaf: Leaf) -> None:
         self._watch(leaf)
         self._suspect(leaf)
 
@@ -182,20 +175,18 @@ class Supervisor:
             if leaf in self._queue:
                 self._queue.remove(leaf)
                 self._placed.add(leaf.id)
-                self._spawn(self._launch(leaf))
+                self._tasks.spawn(self._launch(leaf))
             else:
                 self._force(leaf)
                 self._touch(leaf)
 
     def _force(self, leaf: Leaf) -> None:
         """Make sure that a stop is carried out even if the keeper does not respond."""
-        if leaf.forcing is None and not self._closing and self._has_begun(leaf):
-            leaf.forcing = self._spawn(self._force_stop(leaf))
-
-    def _has_begun(self, leaf: Leaf) -> bool:
-        """Whether its agent was started; by the record, because an agent can remove its `started`."""
         run = self._journal.live.get(leaf.id)
-        return (run is not None and run.status is not Status.STARTING) or files.was_started(leaf.place)
+        # By the record too, because an agent can remove its `started`.
+        has_begun = (run is not None and run.status is not Status.STARTING) or files.was_started(leaf.place)
+        if leaf.forcing is None and not self._closing and has_begun:
+            leaf.forcing = self._tasks.spawn(self._force_stop(leaf))
 
     async def _force_stop(self, leaf: Leaf) -> None:
         await force_stop(leaf, str(self._home), self._helpers)
@@ -203,12 +194,12 @@ class Supervisor:
 
     # Starting
 
-    def _take_places(self) -> Iterator[Leaf]:
-        """The first leaves of the queue for which there is a place, which they have from now on."""
+    def _launch_queued(self) -> None:
+        """Launch the first leaves of the queue, as far as there are places."""
         while self._queue and len(self._placed) < self._places and not self._closing:
             leaf = self._queue.popleft()
             self._placed.add(leaf.id)
-            yield leaf
+            self._tasks.spawn(self._launch(leaf))
 
     async def _launch(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
@@ -252,7 +243,7 @@ class Supervisor:
 
     def _launch_again(self, leaf: Leaf) -> None:
         leaf.next_launch = None
-        self._spawn(self._launch(leaf))
+        self._tasks.spawn(self._launch(leaf))
 
     async def _call_off(self, leaf: Leaf, status: Status, reason: Reason, **extra: Any) -> None:
         """End a run that has not started, unless a late keeper has started it after all."""
@@ -295,33 +286,7 @@ class Supervisor:
             "stdin": leaf.spec.stdin,
             "needs_server": leaf.spec.stdin == "lines" and not ends_at_once(leaf.spec),
             "stop_grace": leaf.spec.stop_grace,
-            # Enough to restore the run's record if the database is lost.
-            "record": {
-                "number": leaf.run.number,
-                "root": leaf.root,
-                "created_at": leaf.run.created_at,
-                "agent": leaf.spec.agent,
-                "prompt": masked_prompt(leaf.spec),
-                "provider": leaf.spec.provider,
-                "loop": leaf.spec.loop,
-                "marker": leaf.spec.marker,
-                "session": leaf.spec.session,
-                "resumed_from": leaf.spec.resumed_from,
-                "on_question": leaf.spec.on_question,
-                "served": leaf.spec.served,
-                "timeout": leaf.spec.timeout,
-                "idle_timeout": leaf.spec.idle_timeout,
-                "budget_usd": leaf.spec.budget_usd,
-                "budget_tokens": leaf.spec.budget_tokens,
-                "source": leaf.spec.source,
-                "definition": leaf.spec.definition,
-                "permission_mode": leaf.spec.permission_mode,
-                "allowed_agents": leaf.spec.allowed_agents,
-                "known_as": leaf.spec.known_as,
-                "unvouched": leaf.spec.unvouched,
-                "vouched": msgspec.to_builtins(leaf.spec.vouched),
-                "leave": msgspec.to_builtins(leaf.spec.leave),
-            },
+            "record": record_of(leaf.run, leaf.spec),
         }
 
     # Watching
@@ -351,10 +316,7 @@ class Supervisor:
     def _touch(self, leaf: Leaf) -> None:
         leaf.is_dirty = True
         if leaf.task is None and not self._closing and not leaf.is_catching_up:
-            leaf.task = self._spawn(self._follow(leaf))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._tasks.spawn(work)
+            leaf.task = self._tasks.spawn(self._follow(leaf))
 
     # Examining
 
@@ -383,12 +345,12 @@ class Supervisor:
             self._forget(leaf)
             return
         record = await self._read_exit(leaf)
-        is_flood = sum(leaf.output.sizes()) > leaf.spec.max_output
+        is_flood = sum(leaf.output_sizes()) > leaf.spec.max_output
         if is_flood and record is None and run.stop_reason is None:
             await self._stops.request([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
         batch = self._ingest.read(leaf, run, record, is_flood=is_flood)
-        if batch.offsets != leaf.output.offsets:
+        if batch.offsets != leaf.offsets:
             self._input_end.heard(leaf)
         if record and not batch.more:
             if await self._ingest.conclude(leaf, run, batch, record):
@@ -423,7 +385,7 @@ class Supervisor:
             leaf.is_suspect = False
             await self._check_keeper(leaf)
         if not leaf.is_ending:
-            self._input_end.close_if_over(leaf, leaf.output.offsets.reader)
+            self._input_end.close_if_over(leaf, leaf.offsets.reader)
 
     def _signal_stop(self, leaf: Leaf) -> None:
         leaf.stop_signalled = leaf.stop_signalled or files.ring(leaf.place, files.BELL_STOP)
@@ -494,8 +456,7 @@ class Supervisor:
         if leaf.forcing is not None:
             leaf.forcing.cancel()
         self._watcher.unwatch(leaf.id)
-        for placed in self._take_places():
-            self._spawn(self._launch(placed))
+        self._launch_queued()
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Set the time limit, which counts monotonic time from the start across servers."""
@@ -504,16 +465,7 @@ class Supervisor:
         leaf.deadline = self._loop.call_later(clock.left(run, leaf.spec.timeout), self._time_out, leaf)
 
     def _time_out(self, leaf: Leaf) -> None:
-        self._spawn(self._end_in_time(leaf))
-
-    async def _end_in_time(self, leaf: Leaf) -> None:
-        run = self._journal.live.get(leaf.id)
-        if run is None:
-            return
-        try:
-            await self._stops.request([run], Reason.TIMEOUT)
-        except HocketError:
-            leaf.deadline = self._loop.call_later(RETRY_AFTER, self._time_out, leaf)  # It was not recorded.
+        self._tasks.spawn(self._stops.insist([leaf.run], Reason.TIMEOUT))
 
 
 def _initial_files(spec: Spec) -> dict[str, bytes]:
