@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -129,7 +129,8 @@ class Supervisor:
         """Start a run that was just created, as soon as there is a place."""
         leaf = self._leaves[run.id] = self._leaf(run, spec, Offsets())
         self._queue.append(leaf)
-        self._launch_queued()
+        for placed in self._take_places():
+            self._tasks.spawn(self._launch(placed))
 
     def _leaf(self, run: Run, spec: Spec, offsets: Offsets) -> Leaf:
         leaf = Leaf(run, spec, directory(self._home, run), offsets, run_token(self._secret, run.id))
@@ -194,12 +195,12 @@ class Supervisor:
 
     # Starting
 
-    def _launch_queued(self) -> None:
-        """Launch the first leaves of the queue, as far as there are places."""
+    def _take_places(self) -> Iterator[Leaf]:
+        """The first leaves of the queue for which there is a place, which they have from now on."""
         while self._queue and len(self._placed) < self._places and not self._closing:
             leaf = self._queue.popleft()
             self._placed.add(leaf.id)
-            self._tasks.spawn(self._launch(leaf))
+            yield leaf
 
     async def _launch(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
@@ -456,7 +457,8 @@ class Supervisor:
         if leaf.forcing is not None:
             leaf.forcing.cancel()
         self._watcher.unwatch(leaf.id)
-        self._launch_queued()
+        for placed in self._take_places():
+            self._tasks.spawn(self._launch(placed))
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Set the time limit, which counts monotonic time from the start across servers."""
