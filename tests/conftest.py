@@ -128,8 +128,8 @@ def agent(world: Path) -> Bin:
 
 
 @pytest.fixture
-def hocket(home: Path, project: Path) -> Iterator[Hocket]:
+def hocket(request: pytest.FixtureRequest, home: Path, project: Path) -> Iterator[Hocket]:
     """``hocket("run", "a -> b")`` runs the real command line in the project's directory."""
-    command = Hocket(project)
+    command = Hocket(project, in_process=request.node.get_closest_marker("in_process") is not None)
     yield command
     command.close()

@@ -7,6 +7,7 @@ Nothing here knows how Hocket works inside: the command line and /proc are all i
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pwd
@@ -98,11 +99,38 @@ def _others(home: Path, besides: Collection[int]) -> dict[int, str]:
     return {pid: words for pid, words in processes_of(home).items() if pid not in besides}
 
 
-class Hocket:
-    """The real command line, as a process. Call it to run a command to its end, ``start`` to go on."""
+WITHOUT_SERVER = frozenset({"agents", "chains", "completion", "doctor", "trust"})
+"""Commands that neither need nor start a server."""
 
-    def __init__(self, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+
+def _run_in_process(args: list[str], stdin: str, env: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    from hocket.cli import main
+
+    output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    before, stdin_before = dict(os.environ), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+    os.environ.update(env)
+    try:
+        with contextlib.chdir(cwd), contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            code = main(args)
+    finally:
+        sys.stdin = stdin_before
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+    stdout, stderr = (one.buffer.getvalue().decode(errors="replace") for one in (output, errors))
+    return subprocess.CompletedProcess(args, code, stdout, stderr)
+
+
+class Hocket:
+    """The real command line, as a process. Call it to run a command to its end, ``start`` to go on.
+
+    With ``in_process`` commands that need no server run in this process, which takes a tenth of the time.
+    """
+
+    def __init__(self, cwd: Path, env: Mapping[str, str] | None = None, in_process: bool = False) -> None:
         self.cwd = cwd
+        self._in_process = in_process
         self._env = env
         """All there is of it; by default what the test has at that moment."""
         self._started: list[subprocess.Popen[str]] = []
@@ -116,6 +144,8 @@ class Hocket:
         timeout: float = PATIENCE,
         command: Sequence[str] = (sys.executable, "-m", "hocket"),
     ) -> subprocess.CompletedProcess[str]:
+        if self._in_process and args and (args[0] in WITHOUT_SERVER or "--dry-run" in args):
+            return _run_in_process([str(one) for one in args], stdin, env or {}, cwd or self.cwd)
         return subprocess.run(
             [*command, *map(str, args)],
             input=stdin,

@@ -11,7 +11,7 @@ from world import Bin, Hocket
 
 from hocket.cli.runs import ps_table
 
-pytestmark = pytest.mark.shared_server
+pytestmark = [pytest.mark.shared_server, pytest.mark.in_process]
 
 TOML = """
 [chains.ship]

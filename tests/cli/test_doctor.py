@@ -16,6 +16,8 @@ from hocket.cli import doctor
 from hocket.cli.doctor import Check, checks
 from hocket.keeper import platform
 
+pytestmark = pytest.mark.in_process
+
 
 def failing(home: Path | str) -> set[str]:
     return {check.name for check in checks(str(home)) if not check.ok}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.leftovers import living_below, wait_until_gone
+from cli.leftovers import living_below
 from e2e.claude.setup import real_cli
 from patience import PATIENCE
 from world import Bin, Hocket
@@ -101,13 +101,3 @@ def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-
-
-def test_nothing_is_left_of_a_tour_that_was_killed(hocket: Hocket, temporary: Path) -> None:
-    process = hocket.start("demo", "--scripted")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "I write it down" in line:
-            break
-    process.kill()
-    wait_until_gone(temporary, "hocket-demo-*")

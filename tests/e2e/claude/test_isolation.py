@@ -13,7 +13,7 @@ from e2e.commands import RunOutput, run, shown
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Hocket
 
-pytestmark = pytest.mark.shared_server
+pytestmark = [pytest.mark.shared_server, pytest.mark.in_process]
 
 IDENTITY = "-c user.name=Ada -c user.email=ada@example.org"
 UNASKED = '[claude]\npermission_mode = "bypassPermissions"\n'

@@ -16,7 +16,7 @@ from world import Hocket
 from hocket.model import DEFAULT_MARKER
 from hocket.providers.claude.privileges import widening
 
-pytestmark = pytest.mark.shared_server
+pytestmark = [pytest.mark.shared_server, pytest.mark.in_process]
 
 
 def set_traps(project: Path, name: str = "trap") -> tuple[Path, Path]:
