@@ -13,7 +13,7 @@ from api.serving import Server, wait_for
 from patience import PATIENCE
 
 from hocket.api.stream import event_stream
-from hocket.client.stream import sse_events
+from hocket.client.transport import sse_events
 from hocket.errors import HocketError, StoreError
 
 SLOW_TELLER = """

@@ -17,8 +17,6 @@ from patience import PATIENCE
 from scripted_claude import install_claude
 from world import Bin, Hocket
 
-from hocket.client import Client, type_in
-
 pytestmark = pytest.mark.shared_server
 
 COUNTING = """
@@ -59,16 +57,6 @@ def agents(agent: Bin) -> Bin:
     agent("failing", "import sys; print('half'); sys.exit(3)")
     agent("forever", FOREVER)
     return agent
-
-
-def test_a_stream_tells_the_type_of_each_event_before_what_anybody_said(hocket: Hocket, agent: Bin, home: Path) -> None:
-    agent("quoting", """print('"type":"usage"', '{"type":"session"}')""")
-    *_, ended = events_of(hocket("run", "quoting", "--json").stdout)
-    stream = Client(str(home)).download(f"/api/runs/{ended['run']}/events?follow=0")
-    texts = [line.removeprefix(b"data: ") for line in stream.splitlines() if line.startswith(b"data: ")]
-    types = [json.loads(text)["type"] for text in texts]
-    assert {"run.created", "text", "run.ended"} <= set(types)
-    assert [type_in(text).decode() for text in texts] == types
 
 
 def test_run_loads_nothing_heavy(hocket: Hocket, agents: Bin) -> None:

@@ -95,9 +95,7 @@ class FakeServer:
             os._exit(0)
         if method == "POST" and self.count("posts") <= self.options.get("drop_posts", 0):
             return
-        if path == "/api/runs?follow=1":
-            self.stream(connection, 0, f"201 Created\r\nLocation: /api/runs/{RUN}")
-        elif "/events" in path:
+        if "/events" in path:
             self.stream(connection, int(headers.get("last-event-id", "0")))
         elif "/output" in path:
             self.output(connection, int(path.rpartition("offset=")[2]))
@@ -122,8 +120,8 @@ class FakeServer:
             piece = content[start : start + size]
             connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
 
-    def stream(self, connection: socket.socket, after: int, status: str = "200 OK") -> None:
-        connection.sendall(f"HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    def stream(self, connection: socket.socket, after: int) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         self.send_chunked(connection, b": hello\n\n")
         first = max(1, after + 1 - self.options.get("repeat", 0))
         for seq in range(first, self.last + 1):

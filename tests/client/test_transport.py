@@ -12,8 +12,7 @@ from client import fake_server
 from client.fake_server import Launch
 
 from hocket.client import Client, quote, transport
-from hocket.client.stream import lines, sse_events
-from hocket.client.transport import Connection
+from hocket.client.transport import Connection, lines, sse_events
 from hocket.errors import BY_CODE, HocketError, NotFound, ValidationError
 
 
@@ -102,7 +101,7 @@ def test_cut_response_never_looks_complete(place: int) -> None:
 
 def test_response_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "MAX_BODY", 1000)
-    connection = Connection(_Bytes([b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 2000]))  # type: ignore[arg-type]
+    connection = Connection(_Bytes([b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n", b"x" * 2000]))  # type: ignore[arg-type]
     connection.send(b"", 1)
     with pytest.raises(HocketError, match="larger"):
         connection.content()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -120,31 +119,6 @@ def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
     (line,) = lines_of(progress, make("rl", "gate", run="rb2", passed=False, exit_code=2, command="make"))
     assert line.endswith("builder[2/3] gate not passed (exit 2): make")
     assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_what_a_plain_view_leaves_unread_makes_no_difference_to_it(verbose: bool) -> None:
-    used = make(ROOT, "usage", 1.5, tokens=3, cost_usd=0.5)
-    tools = [make(ROOT, "tool.finished", name="Bash", error=error, text='"error":false') for error in (False, True)]
-    said = [
-        make(ROOT, "session", session_id="s"),
-        make(ROOT, "thinking", text="hm"),
-        *tools,
-        make(ROOT, "text", text="a"),
-    ]
-    ended = make(ROOT, "run.ended", 2.0, status="done", reason="single_run", tokens=4, cost_usd=0.7)
-    events = [created(ROOT, "tool", parent=None), make(ROOT, "run.started"), used, *said, ended]
-    view = PlainDisplay(quiet=False, verbose=verbose)
-    read = [event for event in events if not view.ignores(json.dumps(event, separators=(",", ":")).encode())]
-    assert len(events) - len(read) == (3 if verbose else 4)
-    assert shown(events, verbose) == shown(read, verbose)
-
-
-def shown(events: list[dict[str, Any]], verbose: bool) -> list[str]:
-    """The lines of a log and of its summary."""
-    progress = RunView(ROOT)
-    lines = [line for event in events for line in lines_of(feed(progress, event), event, verbose)]
-    return [*lines, *summary(progress, 3.0)]
 
 
 def test_the_chain_is_drawn_with_arrows() -> None:

@@ -17,7 +17,7 @@ from hocket.cli import access
 from hocket.cli.plain import PlainDisplay
 from hocket.cli.question_prompt import question_text, reply_commands, reply_to, with_reply
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
-from hocket.cli.watch import ClientExit, Event, KeyboardControl, RunDisplay, SignalHandler, steady_view
+from hocket.cli.watch import ClientExit, Event, SignalHandler, ends_run, steady_view, watch
 from hocket.client import ENDED, Client, quote
 from hocket.errors import NotFound, PromptError
 from hocket.views.run_view import RunView
@@ -92,10 +92,14 @@ def handoff(words: tuple[str, ...], timeout: float, result: str | None, **option
         signals.install()
     made: dict[str, Any] = _existing(client, words, result) if result else _start(client, words, options["cwd"])
     if options["detach"]:
-        return _report_started(client, made, as_json)
+        if as_json:
+            access.write_json({name: made[name] for name in ("task", "handoff", "run")})
+        else:
+            access.write(f"run {client.run(made['run'])['number']}\n")
+        return 0
     try:
         signals.set_run(made["run"])
-        is_over = _watch(client, made, deadline, signals, QuestionNotices(on_terminal, as_json))
+        is_over = _watch(client, made, HandoffDisplay(on_terminal, as_json, deadline), signals)
         return _report(client, made, is_over, as_json, signals)
     except ClientExit as leaving:
         _report_running(made)
@@ -107,9 +111,15 @@ def handoff(words: tuple[str, ...], timeout: float, result: str | None, **option
 
 def _start(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, Any]:
     """Hand the task over; returns the ids of task, hand-off and run."""
-    task, agent, given = _parse_words(words)
+    if len(words) not in (2, 3):
+        raise ArgumentError("give [TASK] AGENT PROMPT, with the prompt in quotes")
+    if not all(words[:-1]):
+        raise ArgumentError("TASK and AGENT must not be empty; inside an agent HOCKET_TASK names the task")
+    task, agent = words[0] if len(words) == 3 else None, words[-2]
     place = access.directory(cwd)
-    prompt = _read_prompt(given, place)
+    prompt = access.pick_prompt(words[-1], None, place) or ""
+    if not prompt.strip():
+        raise PromptError("the prompt is empty")
     ref = task or config.caller().task
     body = access.camel_keys({"agent_name": agent, "cwd" if cwd else "default_cwd": place})
     body |= {"prompt": prompt, "env": access.environment(place)}
@@ -124,23 +134,6 @@ def _start(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str,
     return {"task": answer["data"]["id"], "handoff": meta["handoff"], "run": meta["run"], "agent": agent}
 
 
-def _parse_words(words: tuple[str, ...]) -> tuple[str | None, str, str]:
-    """Task, agent and prompt."""
-    if len(words) not in (2, 3):
-        raise ArgumentError("give [TASK] AGENT PROMPT, with the prompt in quotes")
-    task = words[0] if len(words) == 3 else None
-    if not all(words[:-1]):
-        raise ArgumentError("TASK and AGENT must not be empty; inside an agent HOCKET_TASK names the task")
-    return task, words[-2], words[-1]
-
-
-def _read_prompt(given: str, place: str) -> str:
-    prompt = access.pick_prompt(given, None, place) or ""
-    if not prompt.strip():
-        raise PromptError("the prompt is empty")
-    return prompt
-
-
 def _existing(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
     """An earlier hand-off, by its run."""
     if words:
@@ -152,86 +145,54 @@ def _existing(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any
     return {"task": run["task"], "handoff": record["id"], "run": run["id"], "agent": run["agent"]}
 
 
-def _report_started(client: Client, made: dict[str, Any], as_json: bool) -> int:
-    if as_json:
-        access.write_json({name: made[name] for name in ("task", "handoff", "run")})
-    else:
-        access.write(f"run {client.run(made['run'])['number']}\n")
-    return 0
-
-
 # --- Waiting -----------------------------------------------------------------------------------------
 
 
-class QuestionNotices:
-    """Prints open questions while a hand-off is waited for; on a terminal the display shows them.
+class HandoffDisplay(PlainDisplay):
+    """The log on a terminal; elsewhere only open questions, once no further event is waiting to be read.
 
-    Only from the moment when all past events are read, because most past questions have their answers.
+    Raises TimeoutError when the time is up.
     """
 
-    def __init__(self, on_terminal: bool, silent: bool) -> None:
-        self.on_terminal = on_terminal
-        self._silent = silent or on_terminal
+    tick = TICK_SECONDS
+
+    def __init__(self, on_terminal: bool, as_json: bool, deadline: float | None) -> None:
+        super().__init__(quiet=not on_terminal)
+        self._shows_questions = not (on_terminal or as_json)
+        self._deadline = deadline
         self._printed: set[tuple[str, str]] = set()
-        self.since = 0
-        """The number of the last event before the wait."""
 
-    def update(self, view: RunView, event: Event | None) -> None:
-        """Print every open question once, with the command that answers it.
-
-        Not with the question's own event: an automatic denial would be the next one.
-        """
-        if self._silent or (event is not None and (event["seq"] <= self.since or event["type"] == "question")):
-            return
-        for key, question in view.questions.items():
+    def idle(self, view: RunView) -> None:
+        super().idle(view)
+        for key, question in view.questions.items() if self._shows_questions else ():
             if key not in self._printed:
                 self._printed.add(key)
                 print(_notice(question.asked_by, question.data, reply_to(view, question)), file=sys.stderr)
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise TimeoutError
 
 
 def _notice(agent: str, question: dict[str, Any], reply: str) -> str:
     return with_reply(f"hocket: {agent} {question_text(question)}", reply, "; ")
 
 
-def _watch(
-    client: Client, made: dict[str, Any], deadline: float | None, signals: SignalHandler, notices: QuestionNotices
-) -> bool:
+def _watch(client: Client, made: dict[str, Any], display: HandoffDisplay, signals: SignalHandler) -> bool:
     """Wait for the result; False if the time is up first."""
     run = client.run(made["run"])
     view = steady_view(run["id"])
     view.number = made["number"] = run["number"]
     made["runs"] = view.processes
-    notices.since = run["seq"]
-    display = PlainDisplay(quiet=not notices.on_terminal)
-    if notices.on_terminal:
+    if signals.on_terminal:
         client.notice = display.say
         if run["status"] not in ENDED:
             display.say(f"run {run['number']}: waiting for {strip_controls(str(made['agent']))}")
-    return _follow(client, view, display, notices, made["handoff"], deadline, signals)
 
-
-def _follow(
-    client: Client,
-    view: RunView,
-    display: RunDisplay,
-    notices: QuestionNotices,
-    record: str,
-    deadline: float | None,
-    signals: SignalHandler,
-) -> bool:
-    with display, KeyboardControl(client, display, signals) as keyboard:
-        for event in client.follow_ticking(view.root, TICK_SECONDS):
-            if event is None:
-                display.idle(view)
-            else:
-                view.add(event)
-                display.show(view, event)
-                if closes(event, record):
-                    return True
-            notices.update(view, event)
-            keyboard.poll(view)
-            if deadline is not None and time.monotonic() > deadline:
-                return False
+    try:
+        watch(
+            client, view, display, signals, lambda event, root: closes(event, made["handoff"]) or ends_run(event, root)
+        )
+    except TimeoutError:
+        return False
     return True
 
 
@@ -246,12 +207,13 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
     if as_json:
         access.write_json(record)
     if record["status"] not in ENDED:
-        asked = _open_questions(client, made)
+        runs = {made["run"], *made["runs"]}
+        asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in runs]
         state = "waits for an answer" if asked else "is still running"
         print(f"hocket: {made['agent']} {state}", file=sys.stderr)
         _report_running(made)
-        for line in asked:
-            print(line, file=sys.stderr)
+        for one, reply in zip(asked, reply_commands(asked), strict=True):
+            print(_notice(one_line(str(one["agent"])), one, reply), file=sys.stderr)
         return access.EXIT_TIMED_OUT
     if record["status"] == "done":
         if not as_json:
@@ -260,15 +222,6 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
     # To standard error, so that the reason is not taken for a final message.
     print(f"hocket: {made['agent']} {terminal_output(str(record['output']))}", file=sys.stderr)
     return signals.exit_code(record["status"], access.exit_code(record["status"], record.get("reason")))
-
-
-def _open_questions(client: Client, made: dict[str, Any]) -> list[str]:
-    """The open questions of the run and of those below it, with the commands that answer them."""
-    asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in {made["run"], *made["runs"]}]
-    return [
-        _notice(one_line(str(one["agent"])), one, reply)
-        for one, reply in zip(asked, reply_commands(asked), strict=True)
-    ]
 
 
 def _record(client: Client, made: dict[str, Any], is_over: bool) -> Record:

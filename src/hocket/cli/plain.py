@@ -18,8 +18,7 @@ from hocket.cli.format import (
     truncate,
 )
 from hocket.cli.question_prompt import question_text, reply_to, with_reply
-from hocket.cli.watch import Event, steady_now, wall_time
-from hocket.client import type_in
+from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, THOUGHT, parking, text_of, tone_of
 from hocket.views.run_view import RunView, StepView, is_parallel
 from hocket.views.text import duration, one_line, time_of_day
@@ -28,8 +27,6 @@ AGENT_COLUMNS = 24
 HEARTBEAT_SECONDS = 30.0
 AUTOMATIC_ANSWERS = {"fail": "not answered (--on-question fail): the run ends", "deny": ""}
 """In place of the reply command. A denial has a line of its own."""
-_IGNORED = frozenset({b"session", b"usage"})
-"""Events without a line; the end of a run repeats its usage."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
 """By tone; the output of agents has none."""
 
@@ -76,32 +73,20 @@ def heartbeat(view: RunView, now: float) -> str:
     return f"{agents} … {state}, {duration(None if since is None else now - since)}"
 
 
-class PlainDisplay:
+class PlainDisplay(RunDisplay):
     """Writes to standard error, so that standard output carries the result alone."""
-
-    tick = 1.0
-    prompt = None
 
     def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
         self.colour = colour
         self._verbose = verbose
-        self._ignored = _IGNORED if verbose else _IGNORED | {b"thinking"}
         self._folding = folding
         """True if the log is shown by a program that folds ``::group::`` sections."""
         self._fold = ""
         self._written_at = time.monotonic()
 
-    def __enter__(self) -> PlainDisplay:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._begin_fold("")
-
-    def ignores(self, text: bytes) -> bool:
-        """True for events without a line: some types, and tools that finished without an error."""
-        kind = type_in(text)
-        return kind in self._ignored or (kind == b"tool.finished" and b'"error":false' in text)
 
     def show(self, view: RunView, event: Event) -> None:
         """Write the lines of an event."""
@@ -126,9 +111,6 @@ class PlainDisplay:
         """Write a heartbeat if nothing was written for a while."""
         if time.monotonic() - self._written_at >= HEARTBEAT_SECONDS:
             self.say(f"{time_of_day(time.time())} {heartbeat(view, steady_now())}")
-
-    def set_footer(self, text: str) -> None:
-        """A log has no footer."""
 
     def offer_keys(self, view: RunView, text: str) -> None:
         """Write what keys do now."""

@@ -30,7 +30,7 @@ from hocket.catalog.sources import project_roots
 from hocket.cli import access
 from hocket.cli.dispatch import run_command
 from hocket.cli.format import cost_text, paint, truncate
-from hocket.cli.plain import PlainDisplay, lines_of, question_with_reply, summary
+from hocket.cli.plain import lines_of, question_with_reply, summary
 from hocket.cli.run import exit_code, make_display, request_body, validated
 from hocket.cli.temp_home import (
     API_KEY,
@@ -208,12 +208,11 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
     signals = SignalHandler(client, on_terminal=False)
     signals.install()
     try:
-        run = client.start_followed("/api/runs", request)
+        run = str(client.request("POST", "/api/runs", request)["id"])
         signals.set_run(run)
         if options["as_json"]:
-            return exit_code(stream_json(client, run, access.write_json, sys.stdout.flush), signals)
-        view, display = steady_view(run), make_display(options, answering=False)
-        display.set_footer(FOOTER)
+            return exit_code(stream_json(client, run), signals)
+        view, display = steady_view(run), make_display(options, answering=False, footer=FOOTER)
         last = watch(client, view, display, signals)
     except ClientExit as leaving:
         return leaving.code
@@ -454,7 +453,7 @@ class Tour(PlainDisplay):
         client = access.connect(talk=False)
         signals = SignalHandler(client, on_terminal=False)
         signals.install()
-        run = client.start_followed("/api/runs", tour_body(str(self._project)))
+        run = str(client.request("POST", "/api/runs", tour_body(str(self._project)))["id"])
         signals.set_run(run)
         ended = watch(client, steady_view(run), self, signals)["data"]
         if signals.code is not None:
@@ -470,9 +469,6 @@ class Tour(PlainDisplay):
         return 0
 
     # --- events ---------------------------------------------------------------------------------------------
-
-    def ignores(self, text: bytes) -> bool:
-        return False
 
     def show(self, view: RunView, event: dict[str, Any]) -> None:
         """Show an event of the chain, then answer the question or kill the server when it is time to."""

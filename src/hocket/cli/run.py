@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,18 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
+from hocket.cli.watch import (
+    ClientExit,
+    Event,
+    RunDisplay,
+    SignalHandler,
+    ends_run,
+    ends_turn,
+    steady_now,
+    steady_view,
+    stream_json,
+    watch,
+)
 from hocket.client import Client
 from hocket.errors import UsageError
 from hocket.views.run_view import RunView
@@ -158,16 +170,15 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
     if not options["detach"]:
         signals.install()
     try:
+        started = client.request("POST", path, body)
         if options["detach"]:
-            started = client.request("POST", path, body)
             access.write_json({"run": started["id"]}) if as_json else access.write(f"run {started['number']}\n")
             return 0
-        id = client.start_followed(path, body)
-        signals.set_run(id)
-        session = options.get("session", False)
+        signals.set_run(started["id"])
+        is_last = ends_turn if options.get("session") else ends_run
         if as_json:
-            return exit_code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
-        return _watch(client, id, signals, options, session)
+            return exit_code(stream_json(client, started["id"], is_last), signals)
+        return _watch(client, started["id"], signals, options, is_last)
     except ClientExit as leaving:
         return leaving.code
 
@@ -192,23 +203,25 @@ def exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
     return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
-def make_display(options: dict[str, Any], *, answering: bool) -> RunDisplay:
+def make_display(options: dict[str, Any], *, answering: bool, footer: str | None = None) -> RunDisplay:
     """The display that the terminal and the options ask for; with ``answering`` questions are answered by keys."""
     if _is_live(options):
         from hocket.cli.terminal import LiveDisplay
 
-        return LiveDisplay(options["verbose"], config.colour_wanted(True), keys=answering)
+        return LiveDisplay(options["verbose"], config.colour_wanted(True), keys=answering, footer=footer)
     # --plain on a terminal means no colours either, unless they are forced.
     return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
-def _watch(client: Client, id: str, signals: SignalHandler, options: dict[str, Any], session: bool) -> int:
+def _watch(
+    client: Client, id: str, signals: SignalHandler, options: dict[str, Any], is_last: Callable[[Event, str], bool]
+) -> int:
     quiet = options["quiet"]
     display = make_display(options, answering=sys.stdin is not None and sys.stdin.isatty())
     view = steady_view(id)
     client.notice = None if quiet else display.say
     try:
-        last = watch(client, view, display, signals, session)
+        last = watch(client, view, display, signals, is_last)
     except ClientExit:
         with suppress(OSError):  # the terminal may have hung up
             print("\n".join(continues(view)), file=sys.stderr, flush=True)

@@ -25,7 +25,7 @@ from hocket.cli.format import (
 )
 from hocket.cli.plain import AGENT_COLUMNS, chain_line, group_bracket, lines_of, question_with_reply
 from hocket.cli.question_prompt import QuestionPrompt, fold, question_text, reply_to
-from hocket.cli.watch import Event, steady_now, wall_time
+from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 from hocket.views.run_view import HelperView, OpenQuestion, RunView, StepView
 from hocket.views.text import duration, one_line
@@ -50,12 +50,14 @@ ALWAYS_PRINTED = frozenset({NOTICE, ALERT})
 """Tones that are printed without ``--verbose``."""
 
 
-class LiveDisplay:
+class LiveDisplay(RunDisplay):
     """Draws on standard output, which is a terminal."""
 
     tick = FRAME_SECONDS
 
-    def __init__(self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None, footer: str | None = None
+    ) -> None:
         self._verbose = verbose
         self.colour = colour
         self.prompt = QuestionPrompt() if keys else None
@@ -66,7 +68,7 @@ class LiveDisplay:
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stderr=False)
         self._painted_at = 0.0
         self._has_heading = False
-        self._footer = ""
+        self._footer = footer or ""
         self._offer = ""
 
     def __enter__(self) -> LiveDisplay:
@@ -75,10 +77,6 @@ class LiveDisplay:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-
-    def ignores(self, text: bytes) -> bool:
-        """Usage is shown while it grows, so no event is ignored."""
-        return False
 
     def show(self, view: RunView, event: Event) -> None:
         """Print and paint what an event changed."""
@@ -140,10 +138,6 @@ class LiveDisplay:
     def say(self, text: str) -> None:
         """Print a message of Hocket's."""
         self._print(Text(one_line(text), style="dim"))
-
-    def set_footer(self, text: str) -> None:
-        """Replace the keys in the footer."""
-        self._footer = text
 
     def offer_keys(self, view: RunView, text: str) -> None:
         """Show at once, in place of the footer, what keys do now."""

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import sys
 import termios
 import threading
 import time
@@ -18,10 +19,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Self
 
+from hocket.cli import access
 from hocket.cli.question_prompt import QuestionPrompt
-from hocket.client import Client, type_in
+from hocket.client import Client
 from hocket.errors import HocketError, ServerUnreachable
 from hocket.views.run_view import RunView
 
@@ -40,27 +42,32 @@ SEND_ATTEMPTS = 600
 NOT_ENDED = "the event stream ended before the run"
 
 
-class RunDisplay(Protocol):
-    """Shows a watched run."""
+class RunDisplay:
+    """Shows a watched run. This one shows nothing."""
 
-    colour: bool
-    tick: float
+    colour = False
+    tick = 1.0
     """How often, in seconds, ``idle`` is called while nothing happens."""
+    prompt: QuestionPrompt | None = None
+    """Answers questions by keys, if the display does that."""
 
-    @property
-    def prompt(self) -> QuestionPrompt | None:
-        """Answers questions by keys, if the display does that."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __enter__(self) -> RunDisplay: ...
-    def __exit__(self, *_: object) -> None: ...
-    def ignores(self, text: bytes) -> bool:
-        """True if an event, as sent by the server, changes nothing here once the run's end is shown."""
+    def __exit__(self, *_: object) -> None:
+        """Remove what is drawn."""
 
-    def show(self, view: RunView, event: Event) -> None: ...
-    def idle(self, view: RunView) -> None: ...
-    def say(self, text: str) -> None: ...
-    def set_footer(self, text: str) -> None: ...
-    def offer_keys(self, view: RunView, text: str) -> None: ...
+    def show(self, view: RunView, event: Event) -> None:
+        """Show an event that the view has already."""
+
+    def idle(self, view: RunView) -> None:
+        """Show that time passes."""
+
+    def say(self, text: str) -> None:
+        """Show a message."""
+
+    def offer_keys(self, view: RunView, text: str) -> None:
+        """Show what keys do now."""
 
 
 # --- A clock that is never set ------------------------------------------------------------------------------
@@ -355,28 +362,36 @@ class KeyboardControl:
 # --- Following ----------------------------------------------------------------------------------------------
 
 
-def is_last(event: Event, run: str, session: bool) -> bool:
-    """True for the run's end, and for a session's first pause."""
-    if event["run"] != run:
-        return False
-    return event["type"] == "run.ended" or (session and event["type"] == "turn.ended" and bool(event["data"]["idle"]))
+def ends_run(event: Event, run: str) -> bool:
+    """True for the run's end."""
+    return bool(event["run"] == run and event["type"] == "run.ended")
 
 
-def watch(client: Client, view: RunView, display: RunDisplay, signals: SignalHandler, session: bool = False) -> Event:
-    """Show a run up to its end, a session up to its first pause; returns the last event."""
+def ends_turn(event: Event, run: str) -> bool:
+    """True for the end of a session's run, and for its first pause."""
+    is_pause = event["type"] == "turn.ended" and event["run"] == run and event["data"]["idle"]
+    return bool(is_pause or ends_run(event, run))
+
+
+def watch(
+    client: Client,
+    view: RunView,
+    display: RunDisplay,
+    signals: SignalHandler,
+    is_last: Callable[[Event, str], bool] = ends_run,
+) -> Event:
+    """Show a run up to its last event, and return that."""
     tick = min(display.tick, KEYS_TICK) if signals.on_terminal else display.tick
-    # A session's usage is reported at its pause, which unlike a run's end does not repeat the totals.
-    skipped = None if session else display.ignores
     with display, KeyboardControl(client, display, signals) as keyboard:
-        for burst in client.follow_bursts(view.root, tick, skipped=skipped):
-            for event in burst:
+        for event in client.follow_ticking(view.root, tick):
+            if event is not None:
                 view.add(event)
                 display.show(view, event)
-                if is_last(event, view.root, session):
+                if is_last(event, view.root):
                     return event
-            if not burst:
+            else:
                 display.idle(view)
-            keyboard.poll(view)
+                keyboard.poll(view)
     raise AssertionError(NOT_ENDED)
 
 
@@ -384,19 +399,17 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     """Wait until a run has ended; False if the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    bursts = client.follow_bursts(run, tick, skipped=lambda text: type_in(text) != b"run.ended")
-    return all(deadline is None or time.monotonic() <= deadline for _ in bursts)
+    return all(deadline is None or time.monotonic() <= deadline for _ in client.follow_ticking(run, tick))
 
 
-def stream_json(
-    client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None], session: bool = False
-) -> Event:
-    """Write every event as it comes, flushing once per burst; returns the last one."""
-    for burst in client.follow_bursts(run, FLUSH_SECONDS):
-        for event in burst:
-            write(event)
-            if is_last(event, run, session):
-                flush()
-                return event
-        flush()
+def stream_json(client: Client, run: str, is_last: Callable[[Event, str], bool] = ends_run) -> Event:
+    """Write every event as it comes, up to the last one, and return that."""
+    for event in client.follow_ticking(run, FLUSH_SECONDS):
+        if event is None:
+            sys.stdout.flush()
+            continue
+        access.write_json(event)
+        if is_last(event, run):
+            sys.stdout.flush()
+            return event
     raise AssertionError(NOT_ENDED)

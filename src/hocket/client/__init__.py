@@ -5,7 +5,7 @@ Every command loads this package, so it needs the standard library alone, and no
 
 from __future__ import annotations
 
-from hocket.client.stream import ENDED, Client, type_in
+from hocket.client.client import ENDED, Client
 from hocket.client.transport import check_names, quote
 
-__all__ = ["ENDED", "Client", "check_names", "quote", "type_in"]
+__all__ = ["ENDED", "Client", "check_names", "quote"]

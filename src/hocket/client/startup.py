@@ -15,7 +15,6 @@ from hocket.errors import ServerUnreachable, VersionMismatch
 
 CONNECT_SECONDS = 15.0
 RESTART_SECONDS = 4.0
-MAX_STARTS = 3
 MAX_RECORD = 64 * 1024
 LOG_TAIL = 2000
 LOG_LOCKED = b"running already"
@@ -116,89 +115,52 @@ def _address(home: str, socket_path: str) -> str:
 
 
 def start_and_connect(home: str, socket_path: str, start: Callable[[], None]) -> socket.socket:
-    """A connection to a server that ``start`` brings up, or that another client has started meanwhile."""
-    attempt = ServerStart(home, start)
+    """A connection to a server that ``start`` brings up, or that another client has started meanwhile.
+
+    The lock decides which server may run, so starting one too many does no harm. Another one is needed when the
+    first met the lock of a server that was shutting down.
+    """
+    deadline = time.monotonic() + CONNECT_SECONDS
+    started_at, offset = _start_server(home, start)
+    pause = 0.005
     while True:
-        time.sleep(attempt.pause())
+        pause = min(pause * 1.5, 0.1)
+        time.sleep(pause)
         if sock := connect(home, socket_path):
             return sock
-        if attempt.has_failed():
-            log = attempt.log()
-            raise unreachable(home, "it did not start" + (f"; its log ends with:\n{log}" if log else ""))
+        now, log = time.monotonic(), _log_since(home, offset)
+        failed = b"hocket: " in log
+        if now > deadline or (failed and LOG_LOCKED not in log):
+            end = log[-LOG_TAIL:].decode(errors="replace").strip()
+            raise unreachable(home, "it did not start" + (f"; its log ends with:\n{end}" if end else ""))
+        has_ended = failed or LOG_READY in log or now - started_at > RESTART_SECONDS
+        if has_ended and not lock_held(home):
+            started_at, offset = _start_server(home, start)
+
+
+def _start_server(home: str, start: Callable[[], None]) -> tuple[float, int]:
+    """Start a server; returns when that was, and how long its log was before."""
+    try:
+        offset = os.stat(os.path.join(home, "server.log")).st_size
+    except OSError:
+        offset = 0
+    try:
+        start()
+    except OSError as error:
+        raise ServerUnreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
+    return time.monotonic(), offset
+
+
+def _log_since(home: str, offset: int) -> bytes:
+    """What the server has logged since, at most its last 64 kB."""
+    try:
+        with open(os.path.join(home, "server.log"), "rb") as file:
+            file.seek(max(offset, os.fstat(file.fileno()).st_size - MAX_RECORD))
+            return file.read(MAX_RECORD)
+    except OSError:
+        return b""
 
 
 def unreachable(home: str, reason: str) -> ServerUnreachable:
     """The error for a server that cannot be reached."""
     return ServerUnreachable(f"cannot reach the server of {home}: {reason}", "see: hocket doctor")
-
-
-class ServerStart:
-    """An attempt to start a server: how long to wait, when to start another one, when to give up.
-
-    The lock decides which server may run, so starting one too many does no harm. Another one is needed when the
-    first met the lock of a server that was shutting down.
-    """
-
-    def __init__(self, home: str, start: Callable[[], None]) -> None:
-        self._home = home
-        self._start = start
-        self._deadline = time.monotonic() + CONNECT_SECONDS
-        self._pause = 0.005
-        self._starts = 0
-        self._start_server()
-
-    def pause(self) -> float:
-        """Seconds to wait before the next look, longer each time."""
-        self._pause = min(self._pause * 1.5, 0.1)
-        return self._pause
-
-    def has_failed(self) -> bool:
-        """Whether waiting is of no use. Starts the server again where that may help."""
-        now = time.monotonic()
-        if now > self._deadline:
-            return True
-        logged = self._log_since(self._log_offset)
-        failed = b"hocket: " in logged
-        if failed and LOG_LOCKED not in logged:
-            return True
-        was_ready = LOG_READY in logged
-        if not (failed or was_ready) and now - self._started_at < RESTART_SECONDS:
-            return False
-        if lock_held(self._home):
-            return False
-        if was_ready:
-            self._starts = 0  # it ran until something ended it, which says nothing against another start
-        if self._starts >= MAX_STARTS:
-            return True
-        self._start_server()
-        return False
-
-    def log(self) -> str:
-        """The end of what the server has logged since it was started."""
-        return self._log_since(self._log_offset)[-LOG_TAIL:].decode(errors="replace").strip()
-
-    def _start_server(self) -> None:
-        self._starts += 1
-        self._started_at = time.monotonic()
-        self._log_offset = self._log_size()
-        try:
-            self._start()
-        except OSError as error:
-            raise ServerUnreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
-
-    def _log_path(self) -> str:
-        return os.path.join(self._home, "server.log")
-
-    def _log_size(self) -> int:
-        try:
-            return os.stat(self._log_path()).st_size
-        except OSError:
-            return 0
-
-    def _log_since(self, offset: int) -> bytes:
-        try:
-            with open(self._log_path(), "rb") as file:
-                file.seek(max(offset, self._log_size() - 64 * 1024))
-                return file.read(64 * 1024)
-        except OSError:
-            return b""

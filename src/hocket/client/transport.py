@@ -1,29 +1,18 @@
-"""HTTP/1.1 over the server's unix socket: requests that are repeated until a complete response arrives."""
+"""HTTP/1.1 over the server's unix socket: one request and its response, whole or as a stream of events."""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
-from hocket.client import startup
-from hocket.errors import HocketError, ServerUnreachable, ValidationError, from_wire
-
-Result = TypeVar("Result")
+from hocket.errors import HocketError, ValidationError, from_wire
 
 MAX_BODY = 64 * 1024 * 1024
 MAX_LINE = 64 * 1024
-ANSWER_SECONDS = 180.0
-"""Longer than any stop may take: the server answers a stop when all processes of the tree are gone."""
 SILENCE_SECONDS = 90.0
 """A stream brings something, a heartbeat at least, well within this time, or its connection is dead."""
-RETRY_SECONDS = 60.0
-FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
-"""Seconds between attempts; each pause is twice as long as the one before."""
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _NAMED = {
@@ -60,14 +49,13 @@ class BrokenStreamError(ConnectionError):
 
 
 class Connection:
-    """One request and its response. As a context manager it closes the socket, unless ``keep_open`` was called."""
+    """One request and its response. As a context manager it closes the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = b""
         self._timeout = 0.0
         self._silence = 0.0
-        self._kept = False
         self.status = 0
         self.headers: dict[str, str] = {}
 
@@ -75,15 +63,7 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._kept:
-            self._sock.close()
-        self._kept = False
-
-    def keep_open(self) -> Connection:
-        """Let the connection outlive the current ``with`` block, for reading the rest of a stream later."""
-        self._kept = True
-        self._timeout = SILENCE_SECONDS
-        return self
+        self._sock.close()
 
     def send(self, data: bytes, seconds: float) -> None:
         """Send a request and read the head of its response; ``seconds`` limits each wait."""
@@ -105,10 +85,8 @@ class Connection:
         """
         if "chunked" in self.headers.get("transfer-encoding", ""):
             yield from self._chunks(tick)
-        elif (length := self.headers.get("content-length")) is not None:
-            yield from self._counted(int(length))
         else:
-            yield from self._rest()
+            yield from self._counted(int(self.headers.get("content-length", 0)))
 
     def content(self) -> bytes:
         """The whole body. Raises if it is larger than MAX_BODY."""
@@ -147,15 +125,14 @@ class Connection:
         while True:
             while tick is not None and not self._receives_within(tick):
                 yield b""
-            size = self._chunk_size()
+            try:
+                size = int(self._line().partition(b";")[0].strip(), 16)
+            except ValueError:
+                raise BrokenStreamError("chunk without a size") from None
             if not size:
                 break
-            if len(self._buffer) > size + 1:  # the whole chunk and its line end, as nearly always
-                piece, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
-                yield piece
-            else:
-                yield from self._counted(size)
-                self._line()
+            yield from self._counted(size)
+            self._line()
         while self._line():
             pass
 
@@ -172,136 +149,6 @@ class Connection:
             return False
         self._silence = 0.0
         return True
-
-    def _chunk_size(self) -> int:
-        text = self._line().partition(b";")[0].strip()
-        try:
-            return int(text, 16)
-        except ValueError:
-            raise BrokenStreamError("chunk without a size") from None
-
-    def _rest(self) -> Iterator[bytes]:
-        if self._buffer:
-            yield self._buffer
-        while data := self._sock.recv(65536):
-            yield data
-
-
-class Transport:
-    """Requests to the server of one HOCKET_HOME, which is started when needed if ``start`` is given.
-
-    ``start`` makes a server process. Without it nothing is started, and a server of any version will do.
-    """
-
-    def __init__(
-        self,
-        home: str,
-        start: Callable[[], None] | None = None,
-        *,
-        socket_path: str | None = None,
-        token: str | None = None,
-    ) -> None:
-        self.home = os.fspath(home)
-        self._start = start
-        self._socket_path = socket_path or os.path.join(self.home, "sock")
-        self._token = token
-        self._version_checked = start is None
-
-    def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
-        """Send a request and return the ``data`` of its response, retrying until a complete response arrives.
-
-        A POST carries an idempotency key, so that a repeated one has no second effect.
-        """
-        return self.exchange(method, path, body, key)["data"]
-
-    def exchange(self, method: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
-        """The same, with the whole response: ``data`` and ``meta``."""
-        return self._retry(method, path, body, key, read_response)
-
-    def download(self, path: str) -> bytes:
-        """The body of a response that is not JSON."""
-        try:
-            return b"".join(self._stream(path))
-        except OSError as error:
-            raise ServerUnreachable(f"the connection broke: {error}", "try again") from error
-
-    def _retry(
-        self, method: str, path: str, body: Any, key: str | None, read: Callable[[Connection], Result]
-    ) -> Result:
-        """What ``read`` makes of the response, after as many attempts as RETRY_SECONDS allow."""
-        if method == "POST":
-            key = key or os.urandom(16).hex()
-        check_names(path)
-        payload = b"" if body is None else json.dumps(body).encode()
-        deadline = time.monotonic() + RETRY_SECONDS
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                with self._connect() as connection:
-                    connection.send(self._head(method, path, payload, key) + payload, ANSWER_SECONDS)
-                    if connection.status != 503:
-                        return read(connection)
-                reason = "the server is shutting down"
-            except OSError as error:
-                reason = str(error) or type(error).__name__
-            if time.monotonic() > deadline:
-                raise ServerUnreachable(f"no response from the server: {reason}", "see: hocket doctor")
-            time.sleep(pause)
-            pause = min(pause * 2, LAST_PAUSE)
-
-    def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
-        """The pieces of a response, as ``Connection.body`` yields them."""
-        check_names(path)
-        with self._connect() as connection:
-            connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
-            if connection.status == 503:
-                raise BrokenStreamError("the server is shutting down")
-            if connection.status != 200:
-                read_response(connection)
-            yield from connection.body(tick)
-
-    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
-        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
-        if method in ("POST", "PUT"):
-            head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
-        if key:
-            head.append(f"Idempotency-Key: {key}")
-        if self._token:
-            head.append(f"Authorization: Bearer {self._token}")
-        return ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
-
-    def _connect(self) -> Connection:
-        """A connection to a server of a suitable version, started if that is allowed and needed."""
-        sock = self._open_socket()
-        if self._version_checked:
-            return Connection(sock)
-        try:
-            outdated = startup.is_outdated(self.home)
-        except Exception:
-            sock.close()
-            raise
-        self._version_checked = True
-        if not outdated:
-            return Connection(sock)
-        sock.close()
-        self._stop_server()
-        return Connection(self._open_socket())
-
-    def _open_socket(self) -> socket.socket:
-        if sock := startup.connect(self.home, self._socket_path):
-            return sock
-        if self._start is None:
-            raise ServerUnreachable(f"no server is running for {self.home}", "start one with: hocket serve")
-        return startup.start_and_connect(self.home, self._socket_path, self._start)
-
-    def _stop_server(self) -> None:
-        """Stop an older server and wait until it is gone. Its runs go on without it."""
-        with suppress(ServerUnreachable):
-            Transport(self.home, socket_path=self._socket_path, token=self._token).request(
-                "POST", "/api/server/stop", {}
-            )
-        if not startup.wait_unlocked(self.home, startup.CONNECT_SECONDS):
-            raise startup.unreachable(self.home, "the older server does not stop")
 
 
 def read_response(connection: Connection) -> dict[str, Any]:
@@ -326,3 +173,46 @@ def error_of(response: Any, about: str = "") -> HocketError:
 def too_large(what: str) -> HocketError:
     """The error for a response that is larger than MAX_BODY."""
     return HocketError(f"the server sent a {what} larger than {MAX_BODY // 2**20} MB")
+
+
+def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """The lines that each piece completes; an empty piece gives an empty list."""
+    torn: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        if whole and torn:
+            whole[0] = b"".join([*torn, whole[0]])
+            torn, size = [], 0
+        if rest:
+            torn.append(rest)
+            size += len(rest)
+            if size > MAX_BODY:
+                raise too_large("line")
+        if whole or not piece:
+            yield whole
+
+
+def sse_events(pieces: Iterator[bytes]) -> Iterator[list[Any]]:
+    """The server-sent events that each piece completes. The error that ends a stream is raised."""
+    data: list[bytes] = []
+    failed = False
+    for whole in lines(pieces):
+        events: list[Any] = []
+        for line in whole:
+            if line.startswith(b"data:"):
+                data.append(line[5:])
+            elif line.startswith(b"event:"):
+                failed = line[6:].strip() == b"error"
+            elif data and line in (b"", b"\r"):
+                try:
+                    event = json.loads(b"\n".join(data))
+                except ValueError as error:
+                    text = f"the server sent an event that is not JSON: {error}"
+                    raise HocketError(text, "see: hocket doctor") from error
+                if failed:
+                    yield events
+                    raise error_of(event)
+                events.append(event)
+                data = []
+        yield events
