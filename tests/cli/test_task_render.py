@@ -14,8 +14,7 @@ from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.format import display_width
-from hocket.cli.task_render import MAX_CARDS, board_lines, card
-from hocket.views.task_board import RECENT_SECONDS, board_columns
+from hocket.cli.task_render import MAX_CARDS, RECENT_SECONDS, board_columns, board_lines, card
 
 NOW = 1_000_000.0
 

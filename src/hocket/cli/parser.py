@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from hocket.cli.format import parse_count, parse_dollars, parse_duration, parse_since
@@ -34,13 +34,6 @@ ROOT = Group(
     "hocket ps",
 )
 """``hocket`` itself. Its commands are loaded one at a time, by ``load``."""
-EXPECTED = {
-    SECONDS: "use a duration such as 90, 90s, 10m or 2h",
-    DOLLARS: "use an amount in USD such as 5 or 0.50",
-    COUNT: "use a whole number from 1",
-    SINCE: "use a duration such as 30m, 2h or 3d, or a time such as 2026-03-01, 2026-03-01T14:30 or 14:30",
-    PORT: f"use a port from 0 to {MAX_PORT}",
-}
 
 
 class HelpRequested(Exception):
@@ -172,29 +165,34 @@ def _place(arguments: list[Argument], words: list[str]) -> dict[str, Any]:
     return values
 
 
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    SECONDS: (parse_duration, "use a duration such as 90, 90s, 10m or 2h"),
+    DOLLARS: (parse_dollars, "use an amount in USD such as 5 or 0.50"),
+    COUNT: (parse_count, "use a whole number from 1"),
+    SINCE: (
+        # Only checked: it is relative to the time at which the command runs.
+        lambda text: None if parse_since(text, 0.0) is None else text,
+        "use a duration such as 30m, 2h or 3d, or a time such as 2026-03-01, 2026-03-01T14:30 or 14:30",
+    ),
+    PORT: (
+        lambda text: int(text) if text.isascii() and text.isdigit() and int(text) <= MAX_PORT else None,
+        f"use a port from 0 to {MAX_PORT}",
+    ),
+}
+"""By kind, the parser, which returns None for an invalid text, and what is expected."""
+
+
 def _convert(kind: Kind, text: str, name: str) -> Any:
-    value = _converted(kind, text)
+    if isinstance(kind, tuple):
+        value, expected = text if text in kind else None, f"choose {', '.join(kind)}"
+    elif kind in _PARSERS:
+        parse_text, expected = _PARSERS[kind]
+        value = parse_text(text)
+    else:
+        return text
     if value is None:
-        expected = f"choose {', '.join(kind)}" if isinstance(kind, tuple) else EXPECTED[kind]
         raise ArgumentError(f"invalid {name}: {text!r} ({expected})")
     return value
-
-
-def _converted(kind: Kind, text: str) -> Any:
-    """None for a text that is not of this kind."""
-    if isinstance(kind, tuple):
-        return text if text in kind else None
-    if kind == SECONDS:
-        return parse_duration(text)
-    if kind == COUNT:
-        return parse_count(text)
-    if kind == DOLLARS:
-        return parse_dollars(text)
-    if kind == SINCE:  # relative to the time at which the command runs, so that resolves it
-        return None if parse_since(text, 0.0) is None else text
-    if kind == PORT:
-        return int(text) if text.isascii() and text.isdigit() and int(text) <= MAX_PORT else None
-    return text
 
 
 # --- Help ---------------------------------------------------------------------------------------------------
@@ -205,12 +203,16 @@ def help_text(path: str, command: Command | Group, columns: int) -> str:
     width = max(min(columns, MAX_WIDTH) - 2, MIN_WIDTH)
     if isinstance(command, Group):
         usage, about, options = "[OPTIONS] COMMAND [ARGS]...", command.help, [VERSION, HELP][command is not ROOT :]
-        rows = [(name, text) for name, (_, text) in COMMANDS.items()] if command is ROOT else _subcommands(command)
+        rows = [(name, summary(one)) for name, one in sorted(command.commands.items())]
+        if command is ROOT:
+            rows = [(name, text) for name, (_, text) in COMMANDS.items()]
     else:
         usage = " ".join(["[OPTIONS]", *map(argument_usage, command.arguments)])
         about, options, rows = command.function.__doc__ or "", [*command.options, HELP], []
     parts = [f"Usage: {path} {usage}\n", _prose(about, width)]
-    parts.append("Options:\n" + _table([(_option_usage(one), _option_help(one)) for one in options], width))
+    defaults = {one.name: f" [default: {one.default}]" for one in options if one.show_default}
+    described = [(_option_usage(one), one.help + defaults.get(one.name, "")) for one in options]
+    parts.append("Options:\n" + _table(described, width))
     if rows:
         parts.append("Commands:\n" + _table(rows, width))
     parts.append("Example:\n" + "".join(f"  {line}\n" for line in command.examples))
@@ -234,14 +236,6 @@ def argument_usage(argument: Argument) -> str:
 def _option_usage(option: Option) -> str:
     value = "|".join(option.kind) if isinstance(option.kind, tuple) else option.metavar
     return ", ".join(option.names) + (f" {value}" if value and option.kind != FLAG else "")
-
-
-def _option_help(option: Option) -> str:
-    return f"{option.help} [default: {option.default}]" if option.show_default else option.help
-
-
-def _subcommands(group: Group) -> list[tuple[str, str]]:
-    return [(name, summary(group.commands[name])) for name in sorted(group.commands)]
 
 
 def _prose(text: str, width: int) -> str:

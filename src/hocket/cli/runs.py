@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hocket.cli import access
@@ -46,8 +46,9 @@ from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view, wait_for_end
 from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
 from hocket.views.event_text import parking
-from hocket.views.run_tree import Run, tree_order
 from hocket.views.text import date_and_time, duration, escape_invisible, one_line, strip_controls, terminal_output
+
+Run = dict[str, Any]
 
 STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
 PROMPT_LINES, PROMPT_CHARACTERS = 6, 480
@@ -182,12 +183,28 @@ def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
     return format_table(rows, columns)
 
 
+def tree_order(runs: Sequence[Run]) -> list[tuple[Run, int]]:
+    """Every run after its parent, by number, with its depth among the runs that are listed."""
+    listed = {run["id"] for run in runs}
+    children: dict[str | None, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.get("number") or 0):
+        parent = run.get("parent")
+        children.setdefault(parent if parent in listed else None, []).append(run)
+    ordered: list[tuple[Run, int]] = []
+    pending = [(run, 0) for run in reversed(children.get(None, []))]
+    while pending:
+        run, depth = pending.pop()
+        ordered.append((run, depth))
+        pending += [(child, depth + 1) for child in reversed(children.get(run["id"], []))]
+    return ordered
+
+
 def _ps_row(run: Run, depth: int, now: float) -> list[str]:
     # An open question is shown completely escaped, since it may be answered from what is seen here.
-    clean = _escaped if run.get("needs_you") else terminal_output
-    last = run.get("last") or run.get("error") or ""
+    last = str(run.get("last") or run.get("error") or "")
     if not last and run["status"] in ENDED:
         last = _outcome(run)
+    shown = " ".join(map(escape_invisible, last.split("\n"))) if run.get("needs_you") else terminal_output(last)
     return [
         f"{'  ' * depth}{run.get('number', '?')}",
         truncate(one_line(str(run["agent"])), AGENT_COLUMNS),
@@ -196,12 +213,8 @@ def _ps_row(run: Run, depth: int, now: float) -> list[str]:
         duration(elapsed(run, now)),
         short_count(run.get("tokens")) or "-",
         short_cost(run.get("cost_usd")) or "-",
-        truncate(one_line(clean(str(last))), LAST_CHARACTERS),
+        truncate(one_line(shown), LAST_CHARACTERS),
     ]
-
-
-def _escaped(text: str) -> str:
-    return " ".join(map(escape_invisible, text.split("\n")))
 
 
 def _step(run: Run) -> str:
@@ -238,7 +251,12 @@ def show_lines(run: Run, now: float, columns: int | None, full: bool = False) ->
     lines = format_table(
         [[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None]
     )
-    lines += _prompt_lines(run, full) + _question_lines(run) + _worktree_section(run)
+    lines += _prompt_lines(run, full)
+    questions = run.get("questions") or []
+    for question, reply in zip(questions, reply_commands(questions), strict=True):
+        lines += ["", f"? {headline(question)}", *details(question), f"    {reply}"]
+    if worktrees := worktree_lines(run.get("steps") or [], str(run.get("number") or run["id"])):
+        lines += ["", *worktrees]
     children = run.get("children") or []
     if children:
         lines += ["", *ps_table(children, now, columns)]
@@ -255,11 +273,6 @@ def _prompt_lines(run: Run, full: bool) -> list[str]:
     head = text if full else "\n".join(text[:PROMPT_CHARACTERS].split("\n")[:PROMPT_LINES])
     more = f"… {len(text)} characters in total: hocket show {run.get('number')} --full"
     return ["", "prompt", *(f"  {line}".rstrip() for line in [*head.split("\n"), *([] if head == text else [more])])]
-
-
-def _worktree_section(run: Run) -> list[str]:
-    lines = worktree_lines(run.get("steps") or [], str(run.get("number") or run["id"]))
-    return ["", *lines] if lines else []
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:
@@ -290,15 +303,6 @@ def _agent(run: Run) -> str:
     return one_line(f"{name} ({source}{definition})") if source else name
 
 
-def _question_lines(run: Run) -> list[str]:
-    """Every open question of the run and of those below it, complete, with the command that answers it."""
-    questions = run.get("questions") or []
-    lines = []
-    for question, reply in zip(questions, reply_commands(questions), strict=True):
-        lines += ["", f"? {headline(question)}", *details(question), f"    {reply}"]
-    return lines
-
-
 @command(
     REF,
     Option("--timeout", kind=SECONDS, metavar="TIME", help="Stop waiting after this time; the run continues."),
@@ -311,7 +315,11 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     run = client.run(ref)
     if run["status"] not in ENDED:
         if not wait_for_end(client, run["id"], timeout):
-            print(f"hocket: run {run.get('number')} has not ended; {_state(client.run(run['id']))}", file=sys.stderr)
+            late, state = client.run(run["id"]), "it continues"
+            if late["status"] == "waiting" and late.get("parked_until"):
+                waits = parking({**late, "until": late["parked_until"]}, time.time())
+                state = f"it {waits}, then continues by itself"
+            print(f"hocket: run {run.get('number')} has not ended; {state}", file=sys.stderr)
             return access.EXIT_TIMED_OUT
         run = client.run(run["id"])
     if as_json:
@@ -319,12 +327,6 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     else:
         access.print_result(run.get("result"))
     return access.exit_code(run["status"], run.get("reason"))
-
-
-def _state(run: Run) -> str:
-    if run["status"] != "waiting" or not run.get("parked_until"):
-        return "it continues"
-    return f"it {parking({**run, 'until': run['parked_until']}, time.time())}, then continues by itself"
 
 
 @command(
@@ -345,17 +347,13 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
     except HocketError as error:
         print(f"hocket: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.exit_code
+    survivors = stopped["survivors"]
     if as_json:
         access.write_json(stopped)
     else:
-        access.write(f"{_stop_line(ref, stopped)}\n")
-    return 1 if stopped["survivors"] else 0
-
-
-def _stop_line(ref: str, stopped: dict[str, Any]) -> str:
-    survivors = stopped["survivors"]
-    left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
-    return f"{ref}  {status_label(stopped)}  {stopped.get('reason') or ''}".rstrip() + left
+        left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
+        access.write(f"{ref}  {status_label(stopped)}  {stopped.get('reason') or ''}".rstrip() + f"{left}\n")
+    return 1 if survivors else 0
 
 
 # --- Logs ---------------------------------------------------------------------------------------------------

@@ -8,17 +8,15 @@ import stat
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Callable
 from typing import Any
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.task_render import board_lines, history_lines, queue_lines, task_lines, task_table
+from hocket.cli.task_render import ASKED, board_columns, board_lines, history_lines, queue_lines, task_lines, task_table
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
 from hocket.client import Client, quote
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.input_limits import MAX_ATTACHMENT
-from hocket.views.task_board import NEEDS_YOU, board_columns
 from hocket.views.text import one_line, strip_controls
 
 Task = dict[str, Any]
@@ -109,7 +107,7 @@ def board(everything: bool, as_json: bool) -> None:
     shown = [task for column in columns.values() for task in column]
     if as_json:
         by_id = {task["id"]: task for task in tasks}
-        waiting = {task["id"] for task in columns[NEEDS_YOU]}
+        waiting = {task["id"] for task in columns[ASKED]}
         access.write_json(
             [by_id[task["id"]] | access.camel_keys({"needs_you": task["id"] in waiting}) for task in shown]
         )
@@ -138,16 +136,13 @@ def show(ref: str, verbose: bool, as_json: bool) -> None:
         access.write_json(found)
         return
     queue = client.request("GET", path_of(found["id"], "queue"))["items"]
-    prompts = _prompts(client, found) if verbose else {}
     task = access.snake_keys({**found, "queue": queue})
+    prompts: dict[str, str] = {}
+    for one in task["agent_chain"] if verbose else ():
+        # The prompts of imported runs are unknown.
+        if prompt := client.request("GET", path_of(task["id"], "handoffs", one["id"])).get("prompt"):
+            prompts[one["id"]] = prompt
     write_lines(task_lines(task, prompts, time.time(), access.terminal_width(), verbose))
-
-
-def _prompts(client: Client, found: Task) -> dict[str, str]:
-    """The prompt of each hand-off; those of imported runs are unknown."""
-    records = access.snake_keys(found)["agent_chain"]
-    details = {one["id"]: client.request("GET", path_of(found["id"], "handoffs", one["id"])) for one in records}
-    return {name: detail["prompt"] for name, detail in details.items() if detail.get("prompt")}
 
 
 @command(
@@ -229,28 +224,24 @@ def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_
     if words and len(words) != 2:
         raise ArgumentError("give AGENT PROMPT, with the prompt in quotes")
     client = access.connect(talk=not as_json)
+    key = "id"
     if words:
         place = access.directory(None)
         body = access.camel_keys({"agent_name": words[0], "default_cwd": place})
         body |= {"prompt": access.pick_prompt(words[1], None, ""), "env": access.environment(place)}
-        _print_item(client.request("POST", path_of(ref, "queue"), body), as_json, "id")
+        found = client.request("POST", path_of(ref, "queue"), body)
     elif first:
-        _print_item(client.request("POST", path_of(ref, "queue", "next"), {}), as_json, "prompt")
+        found, key = client.request("POST", path_of(ref, "queue", "next"), {}), "prompt"
     elif remove is not None:
-        _print_item(client.request("DELETE", path_of(ref, "queue", remove)), as_json, "id")
+        found = client.request("DELETE", path_of(ref, "queue", remove))
     else:
-        _print_queue(client.request("GET", path_of(ref, "queue"))["items"], as_json)
-
-
-def _print_item(item: dict[str, Any], as_json: bool, key: str) -> None:
-    access.write_json(item) if as_json else access.print_result(item[key])
-
-
-def _print_queue(items: list[dict[str, Any]], as_json: bool) -> None:
+        found = client.request("GET", path_of(ref, "queue"))["items"]
     if as_json:
-        access.write_json(items)
-    elif items:
-        write_lines(queue_lines(access.snake_keys(items), access.terminal_width()))
+        access.write_json(found)
+    elif isinstance(found, dict):
+        access.print_result(found[key])
+    elif found:
+        write_lines(queue_lines(access.snake_keys(found), access.terminal_width()))
     else:
         print("The queue is empty.", file=sys.stderr)
 
@@ -280,11 +271,15 @@ def attach(
         raise ArgumentError("--name needs exactly one file")
     client = access.connect(talk=not as_json)
     if get is not None:
-        _write_attachment(client.download(path_of(ref, "attachments", get)), output)
+        _write_attachment(client.download(path_of(ref, ATTACHMENTS, get)), output)
         return
-    kept = [_attach_file(client, path_of(ref, "attachments"), file, name) for file in files]
+    route = path_of(ref, ATTACHMENTS)
+    kept = [
+        _upload(client, route, name or os.path.basename(os.path.abspath(file)), file, through_links=True)
+        for file in files
+    ]
     if not files:
-        kept = client.request("GET", path_of(ref, "attachments"))["items"]
+        kept = client.request("GET", route)["items"]
     if as_json:
         access.write_json(kept)
     elif kept:
@@ -310,10 +305,9 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     for one in refs:
         found = client.request("GET", path_of(one, "export"))
         if output is None:
-            access.write(task_json(found))
+            access.write(_task_json(found))
         else:
-            written = export_task(found, output, lambda *more: client.download(path_of(*more)))
-            access.write(f"{written}\n")
+            access.write(f"{_export_task(client, found, output)}\n")
 
 
 @command(
@@ -327,7 +321,24 @@ def import_(places: tuple[str, ...], as_json: bool) -> int:
     A task keeps its id, hand-offs, queue and history. A hand-off that was running at the time of the export is closed
     as lost, and the queue waits until you hand the task to an agent.
     """
-    return _import_tasks(access.connect(talk=not as_json), places, as_json)
+    client = access.connect(talk=not as_json)
+    taken: list[dict[str, Any]] = []
+    code = 0
+    for path in [path for place in places for path in task_files(place)]:
+        try:
+            task = _import_task(client, path)
+        except HocketError as error:
+            # One that is refused does not stop the others.
+            print(f"hocket: {one_line(path)}: {strip_controls(error.message)}", file=sys.stderr)
+            code = 2
+            continue
+        taken.append(task)
+        if not as_json:
+            access.write(f"task {task['number']}\n")
+            _report_imported(access.snake_keys(task), client)
+    if as_json:
+        access.write_json(taken)
+    return code
 
 
 # --- Files --------------------------------------------------------------------------------------------------
@@ -335,40 +346,28 @@ def import_(places: tuple[str, ...], as_json: bool) -> int:
 TASK_FILE, ATTACHMENTS = "task.json", "attachments"
 MAX_TASK_FILE = 64 * 1024 * 1024
 
-Download = Callable[..., bytes]
-"""The bytes of ``(task, "attachments", name)``."""
 
-
-# --- Attachments --------------------------------------------------------------------------------------------
-
-
-def _attach_file(client: Client, route: str, path: str, name: str | None) -> dict[str, Any]:
-    """Upload one file; returns the attachment."""
-    body = {
-        "filename": name or os.path.basename(os.path.abspath(path)),
-        "content": _base64(_read(path, MAX_ATTACHMENT)),
-    }
+def _upload(client: Client, route: str, name: str, path: str, *, through_links: bool) -> dict[str, Any]:
+    """Attach a file to a task; returns the attachment."""
+    content = _read(path, MAX_ATTACHMENT, through_links=through_links)
+    body = {"filename": name, "content": b64encode(content).decode("ascii")}
     made: dict[str, Any] = client.request("POST", route, body)
     return made
 
 
-def _base64(content: bytes) -> str:
-    return b64encode(content).decode("ascii")
-
-
 def _write_attachment(content: bytes, output: str | None) -> None:
     """Write an attachment to a file or to standard output."""
-    if output in (None, "-"):
-        if output is None and sys.stdout.isatty():
-            raise ArgumentError("refusing to write a file to a terminal: give -o FILE, or -o - to print it anyway")
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
+    if output not in (None, "-"):
         write_atomically(str(output), content)
+        return
+    if output is None and sys.stdout.isatty():
+        raise ArgumentError("refusing to write a file to a terminal: give -o FILE, or -o - to print it anyway")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
-def _read(path: str, most: int, *, through_links: bool = True) -> bytes:
+def _read(path: str, most: int, *, through_links: bool) -> bytes:
     """Read a regular file; a pipe or a device might never end."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if through_links else os.O_NOFOLLOW)
     try:
@@ -407,12 +406,7 @@ def write_atomically(path: str, content: bytes) -> None:
 # --- Exporting tasks -----------------------------------------------------------------------------------------
 
 
-def task_json(task: dict[str, Any]) -> str:
-    """The content of a task file."""
-    return json.dumps(task, ensure_ascii=False, indent=2) + "\n"
-
-
-def export_task(task: dict[str, Any], folder: str, download: Download) -> str:
+def _export_task(client: Client, task: dict[str, Any], folder: str) -> str:
     """Write one task below a folder and return the path of its file, which is written last."""
     place = os.path.join(folder, _file_name(task["id"]))
     files = os.path.join(place, ATTACHMENTS)
@@ -421,11 +415,15 @@ def export_task(task: dict[str, Any], folder: str, download: Download) -> str:
     except OSError as error:
         raise BadDirectory(f"{place!r} cannot be created: {error.strerror}") from error
     for one in task["attachments"]:
-        content = download(task["id"], ATTACHMENTS, one["name"])
+        content = client.download(path_of(task["id"], ATTACHMENTS, one["name"]))
         write_atomically(os.path.join(files, _file_name(one["name"])), content)
     path = os.path.join(place, TASK_FILE)
-    write_atomically(path, task_json(task).encode(errors="backslashreplace"))
+    write_atomically(path, _task_json(task).encode(errors="backslashreplace"))
     return path
+
+
+def _task_json(task: dict[str, Any]) -> str:
+    return json.dumps(task, ensure_ascii=False, indent=2) + "\n"
 
 
 def _file_name(name: object) -> str:
@@ -436,26 +434,6 @@ def _file_name(name: object) -> str:
 
 
 # --- Importing tasks ----------------------------------------------------------------------------------------
-
-
-def _import_tasks(client: Client, places: tuple[str, ...], as_json: bool) -> int:
-    """Import every task found; one that is refused is reported and does not stop the others."""
-    taken: list[dict[str, Any]] = []
-    code = 0
-    for path in [path for place in places for path in task_files(place)]:
-        try:
-            task = _import_task(client, path)
-        except HocketError as error:
-            print(f"hocket: {one_line(path)}: {strip_controls(error.message)}", file=sys.stderr)
-            code = 2
-            continue
-        taken.append(task)
-        if not as_json:
-            access.write(f"task {task['number']}\n")
-            _report_imported(access.snake_keys(task), client)
-    if as_json:
-        access.write_json(taken)
-    return code
 
 
 def _report_imported(task: dict[str, Any], client: Client) -> None:
@@ -485,12 +463,6 @@ def task_files(place: str) -> list[str]:
     return found
 
 
-def _import_task(client: Client, path: str) -> dict[str, Any]:
-    content = parse_task(_read(path, MAX_TASK_FILE))
-    task: dict[str, Any] = client.request("POST", "/api/tasks/import", {"task": content})
-    return _add_attachments(client, task, content.get("attachments"), os.path.join(os.path.dirname(path), ATTACHMENTS))
-
-
 def parse_task(content: bytes) -> dict[str, Any]:
     """The JSON object in a task file."""
     try:
@@ -506,21 +478,19 @@ def parse_task(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _add_attachments(client: Client, task: dict[str, Any], named: object, folder: str) -> dict[str, Any]:
-    """Upload the attachments beside a task file; returns the task."""
-    names = [_file_name(one.get("name")) for one in named if isinstance(one, dict)] if isinstance(named, list) else []
-    route = f"/api/tasks/{task['id']}/{ATTACHMENTS}"
+def _import_task(client: Client, path: str) -> dict[str, Any]:
+    """Import one task with the attachments beside its file."""
+    content = parse_task(_read(path, MAX_TASK_FILE, through_links=True))
+    task: dict[str, Any] = client.request("POST", "/api/tasks/import", {"task": content})
+    listed = content.get("attachments")
+    names = [_file_name(one.get("name")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     for name in names:
-        path = os.path.join(folder, name)
-        if os.path.lexists(path):
-            body = {"filename": name, "content": _base64(_read(path, MAX_ATTACHMENT, through_links=False))}
-            client.request("POST", route, body)
+        file = os.path.join(os.path.dirname(path), ATTACHMENTS, name)
+        if os.path.lexists(file):
+            _upload(client, path_of(task["id"], ATTACHMENTS), name, file, through_links=False)
         else:
-            print(f"hocket: {one_line(path)} is missing; {task['id']} was imported without it", file=sys.stderr)
-    if not names:
-        return task
-    found: dict[str, Any] = client.request("GET", f"/api/tasks/{task['id']}")
-    return found
+            print(f"hocket: {one_line(file)} is missing; {task['id']} was imported without it", file=sys.stderr)
+    return client.request("GET", path_of(task["id"])) if names else task
 
 
 task = Group(

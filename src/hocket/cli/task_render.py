@@ -7,10 +7,9 @@ from typing import Any
 
 from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, format_table, paint, truncate, wrap
 from hocket.client import ENDED
-from hocket.views.task_board import COLUMNS, FINISHED, Task, board_state, seconds_since_change
-from hocket.views.task_board import NEEDS_YOU as ASKED
 from hocket.views.text import date_and_time, duration, one_line, terminal_output, time_of_day
 
+Task = dict[str, Any]
 Record = dict[str, Any]
 Card = list[tuple[str, str]]
 """Lines of one task, each with its style."""
@@ -266,6 +265,18 @@ _HISTORY_TEXTS = {
 
 # --- The board ----------------------------------------------------------------------------------------------
 
+RECENT_SECONDS = 24 * 3600.0
+"""For this long a finished task stays on the board."""
+ASKED = "needs_you"
+FINISHED = ("completed", "failed")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "pending": ("pending",),
+    ASKED: (ASKED,),
+    "active": ("active",),
+    "waiting": ("waiting",),
+    "finished": FINISHED,
+}
+"""The columns in order, and the states of the tasks in each."""
 MAX_CARDS = 20
 """Cards per column, unless everything is shown."""
 WIDE = 100
@@ -283,6 +294,37 @@ TITLES = {
 _BOLD, _DIM = "1", "2"
 _END_LABELS = {"completed": "✓ done", "failed": STATES["failed"]}
 _STYLES = {ASKED: "33", "active": "34", "completed": "32", "failed": "31"}
+
+
+def board_columns(
+    tasks: Sequence[Task], asked_at: Mapping[str, float], now: float, everything: bool
+) -> dict[str, list[Task]]:
+    """The tasks of each column, the last changed first.
+
+    ``asked_at`` has the time of the oldest open question by task. Tasks that finished long ago are left out unless
+    ``everything`` is asked for.
+    """
+    shown = [
+        task
+        for task in tasks
+        if everything or task["status"]["type"] not in FINISHED or seconds_since_change(task, now) <= RECENT_SECONDS
+    ]
+    return {
+        name: sorted(
+            (task for task in shown if board_state(task, asked_at) in states), key=lambda task: -task["updated_at"]
+        )
+        for name, states in COLUMNS.items()
+    }
+
+
+def board_state(task: Task, asked_at: Mapping[str, float]) -> str:
+    """The status of a task, or ``needs_you`` if its agent waits for an answer."""
+    status = str(task["status"]["type"])
+    return ASKED if task["id"] in asked_at and status not in FINISHED else status
+
+
+def seconds_since_change(task: Task, now: float) -> float:
+    return now - float(task["updated_at"]) / 1000
 
 
 def board_lines(

@@ -26,8 +26,6 @@ class Option:
     With ``many`` it may be repeated, and its value is a tuple.
     """
 
-    __slots__ = ("completes", "default", "help", "kind", "many", "metavar", "name", "names", "show_default")
-
     def __init__(
         self,
         *names: str,
@@ -54,8 +52,6 @@ class Option:
 class Argument:
     """A positional argument, or with ``many`` all remaining ones. ``metavar`` stands in the usage line as it is."""
 
-    __slots__ = ("completes", "kind", "many", "metavar", "name", "required")
-
     def __init__(
         self,
         name: str,
@@ -76,8 +72,6 @@ class Argument:
 
 class Command:
     """A function with its options and arguments. Its help is the function's docstring."""
-
-    __slots__ = ("arguments", "examples", "function", "options", "passing", "prose")
 
     def __init__(
         self,
@@ -105,8 +99,6 @@ class Command:
 
 class Group:
     """A command with subcommands."""
-
-    __slots__ = ("commands", "examples", "help")
 
     def __init__(self, help: str, commands: dict[str, Command], *examples: str) -> None:  # noqa: A002 - as above
         self.help = help

@@ -96,22 +96,10 @@ def _verdict(data: Data) -> str:
     return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
 
 
-def _run_ended(data: Data) -> str | None:
-    return None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
-
-
 def _reason(data: Data) -> str:
     code = data.get("exit_code")
     reason = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
     return f"{reason} ({data['error']})" if data.get("error") else str(reason)
-
-
-def _tool_started(data: Data) -> str:
-    return tool_summary(str(data.get("name")), data.get("input"))
-
-
-def _tool_finished(data: Data) -> str | None:
-    return _with_text(f"{data.get('name')} failed", data) if data.get("error") else None
 
 
 def _member(data: Data) -> str | None:
@@ -130,14 +118,6 @@ def _rate_limited(data: Data) -> str | None:
     at = data.get("resets_at")
     until = f" until {date_and_time(at)}" if isinstance(at, int | float) else ""
     return _with_text(f"rate limited{until}", data)
-
-
-def _progress(data: Data) -> str | None:
-    return "no progress: no changes and no new output" if data.get("changed") is False else None
-
-
-def _worktree(data: Data) -> str:
-    return one_line(f"works on branch {data.get('branch')} in {data.get('path')}")
 
 
 def parking(data: Data, now: float) -> str:
@@ -201,13 +181,19 @@ EVENT_TEXTS: dict[str, EventText] = {
     "raw": EventText(SAID, _error_output),
     "gate": EventText(SAID, _gate),
     "gate.started": EventText(ASIDE, gate_running),
-    "progress": EventText(NOTICE, _progress),
-    "worktree": EventText(NOTICE, _worktree),
+    "progress": EventText(
+        NOTICE, lambda data: "no progress: no changes and no new output" if data.get("changed") is False else None
+    ),
+    "worktree": EventText(NOTICE, lambda data: one_line(f"works on branch {data.get('branch')} in {data.get('path')}")),
     "unparked": EventText(NOTICE, lambda data: "continues"),
-    "run.ended": EventText(SAID, _run_ended),
+    "run.ended": EventText(
+        SAID, lambda data: None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
+    ),
     "input": EventText(ASIDE, _input),
-    "tool.started": EventText(ASIDE, _tool_started),
-    "tool.finished": EventText(ASIDE, _tool_finished),
+    "tool.started": EventText(ASIDE, lambda data: tool_summary(str(data.get("name")), data.get("input"))),
+    "tool.finished": EventText(
+        ASIDE, lambda data: _with_text(f"{data.get('name')} failed", data) if data.get("error") else None
+    ),
     "member": EventText(ASIDE, _member),
     "thinking": EventText(THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
     "notice": EventText(NOTICE, _notice),
