@@ -79,7 +79,7 @@ def _follow(client: Client, as_json: bool) -> None:
         else:
             blocks = dict(zip(now, _blocks(questions, time.time()), strict=True))
             for name in known.keys() - now.keys():
-                access.write(f"{_asker(known[name])}: question closed: {headline(known[name])}\n\n")
+                access.write(f"{_asked_by(known[name])}: question closed: {headline(known[name])}\n\n")
             access.write("".join(f"{blocks[name]}\n\n" for name in now if name not in known))
         sys.stdout.flush()
         known = now
@@ -88,12 +88,12 @@ def _follow(client: Client, as_json: bool) -> None:
 def _blocks(questions: list[Question], now: float) -> list[str]:
     """For each question the agent, the question, its age, and the command that answers it."""
     return [
-        "\n".join([f"{_asker(one)}  {_age(one, now)}", f"  ? {headline(one)}", *details(one), f"    {reply}"])
+        "\n".join([f"{_asked_by(one)}  {_age(one, now)}", f"  ? {headline(one)}", *details(one), f"    {reply}"])
         for one, reply in zip(questions, reply_commands(questions), strict=True)
     ]
 
 
-def _asker(question: Question) -> str:
+def _asked_by(question: Question) -> str:
     """``42 builder in shop``, with the sub-agent behind the agent."""
     agent = one_line(str(question.get("agent") or "?"))
     helper = f"/{one_line(str(question['helper']))}" if question.get("helper") else ""
@@ -141,34 +141,45 @@ def answer(ref: str, words: tuple[str, ...], question: str | None, message: str 
 
 
 def _find_question(client: Client, ref: str, question: str | None) -> Question:
-    """The open question of a run, else the one with this id."""
+    """The open question of a run, else the one with this id; an error for an answered one has its answer."""
     try:
         run = client.run(ref)
     except NotFound as unknown:
-        if question is None and (found := _question_by_id(client, ref)) is not None:
-            return found
-        if (
-            question is None
-            and len(ref) >= MIN_ID_CHARACTERS
-            and (given := _answered_question(client, ref)) is not None
-        ):
+        asked: list[Question] = client.request("GET", "/api/inbox") if question is None else []
+        if len(fitting := _with_id(asked, ref)) > 1:
+            raise Conflict(f"{ref!r} matches {len(fitting)} open questions", _reply_hint(fitting)) from None
+        if fitting:
+            return fitting[0]
+        if question is None and len(ref) >= MIN_ID_CHARACTERS and (given := _answered_question(client, ref)):
             raise _already_answered(given) from None
         raise NotFound(f"{unknown.message}, and no open question {ref!r}", LIST_HINT) from None
-    return _question_of_run(client, run, question)
+    questions: list[Question] = run["questions"]
+    fitting = questions if question is None else _with_id(questions, question)
+    if len(fitting) == 1:
+        return fitting[0]
+    name = f"run {run['number']} has"
+    if fitting:
+        raise Conflict(f"{name} {len(fitting)} open questions; choose one", _reply_hint(fitting))
+    given = _answered_question(client, question or "", run)
+    if given is not None and question:
+        raise _already_answered(given)
+    if questions:
+        raise Conflict(f"{name} no open question {question!r}", _reply_hint(questions))
+    ended = f"{name} ended, and has" if run["status"] in ENDED else name
+    last = f"; the last one was {_answer_of(given)}" if given is not None else ""
+    raise Conflict(f"{ended} no open question{last}", LIST_HINT)
 
 
-def _question_by_id(client: Client, ref: str) -> Question | None:
-    asked: list[dict[str, Any]] = client.request("GET", "/api/inbox")
-    fitting = [one for one in asked if one["id"] == ref] or [one for one in asked if one["id"].startswith(ref)]
-    if len(fitting) > 1:
-        raise Conflict(f"{ref!r} matches {len(fitting)} open questions", _reply_hint(fitting))
-    return fitting[0] if fitting else None
+def _with_id(questions: list[Question], beginning: str) -> list[Question]:
+    """The question with this id, else those whose ids begin like this."""
+    exact = [one for one in questions if one["id"] == beginning]
+    return exact or [one for one in questions if one["id"].startswith(beginning)]
 
 
 def _answered_question(client: Client, beginning: str, run: Run | None = None) -> Question | None:
     """The last answered question whose id begins like this, of one run or of any."""
     where = f"&run={quote(run['id'])}" if run is not None else ""
-    found: list[dict[str, Any]] = client.request("GET", f"/api/inbox?answered={quote(beginning)}{where}")
+    found: list[Question] = client.request("GET", f"/api/inbox?answered={quote(beginning)}{where}")
     return next((one for one in found if one.get("answered")), None)  # an older server lists open ones
 
 
@@ -178,26 +189,6 @@ def _already_answered(given: Question) -> Conflict:
 
 def _answer_of(given: Question) -> str:
     return answer_text({"allow": given["allow"], "by": given["by"], "text": given["answer"]}, given)
-
-
-def _question_of_run(client: Client, run: Run, wanted: str | None) -> Question:
-    """The one open question of a run that is meant; an error for one that is answered says who answered it and how."""
-    questions: list[Question] = run["questions"]
-    fitting = [one for one in questions if wanted is None or one["id"].startswith(wanted)]
-    fitting = [one for one in fitting if one["id"] == wanted] or fitting
-    if len(fitting) == 1:
-        return fitting[0]
-    name = f"run {run['number']} has"
-    if fitting:
-        raise Conflict(f"{name} {len(fitting)} open questions; choose one", _reply_hint(fitting))
-    given = _answered_question(client, wanted or "", run)
-    if given is not None and wanted:
-        raise _already_answered(given)
-    if questions:
-        raise Conflict(f"{name} no open question {wanted!r}", _reply_hint(questions))
-    ended = f"{name} ended, and has" if run["status"] in ENDED else name
-    last = f"; the last one was {_answer_of(given)}" if given is not None else ""
-    raise Conflict(f"{ended} no open question{last}", LIST_HINT)
 
 
 def _reply_hint(questions: list[Question]) -> str:
@@ -245,24 +236,13 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None,
     since = client.run(mine.run)["seq"]
     path = f"/api/runs/{quote(mine.run)}/questions"
     asked = client.request("POST", path, {"text": text, "options": list(options)})
-    state = _wait_for_answer(client, f"{path}/{quote(asked['id'])}", asked, since, timeout)
-    if as_json:
-        access.write_json(state)
-    return _report_answer(state, as_json)
-
-
-def _wait_for_answer(
-    client: Client, path: str, asked: dict[str, str], since: int, timeout: float | None
-) -> dict[str, Any]:
-    """The state of the question once it is answered or the time is up."""
     deadline = None if timeout is None else time.monotonic() + timeout
     for event in client.follow_ticking(asked["run"], TICK_SECONDS, after=since):
         if event is not None and event["run"] == asked["run"] and _settles(event, asked["id"]):
             break
         if deadline is not None and time.monotonic() > deadline:
             break
-    state: dict[str, Any] = client.request("GET", path)
-    return state
+    return _report_answer(client.request("GET", f"{path}/{quote(asked['id'])}"), as_json)
 
 
 def _settles(event: dict[str, Any], question: str) -> bool:
@@ -271,19 +251,17 @@ def _settles(event: dict[str, Any], question: str) -> bool:
 
 
 def _report_answer(state: dict[str, Any], as_json: bool) -> int:
-    if not state["answered"]:
-        if not as_json:
-            left = "still open" if state["open"] else "closed"
-            print(f"hocket: question {state['id']} has no answer; it is {left}", file=sys.stderr)
-        return access.EXIT_TIMED_OUT
     said = state["answer"]
-    if state["allow"]:
-        if not as_json:
-            access.print_result(said or "yes")
-        return 0
-    if not as_json:
+    if as_json:
+        access.write_json(state)
+    elif not state["answered"]:
+        left = "still open" if state["open"] else "closed"
+        print(f"hocket: question {state['id']} has no answer; it is {left}", file=sys.stderr)
+    elif state["allow"]:
+        access.print_result(said or "yes")
+    else:
         print(f"hocket: denied{f': {one_line(said)}' if said else ''}", file=sys.stderr)
-    return 1
+    return access.EXIT_TIMED_OUT if not state["answered"] else 0 if state["allow"] else 1
 
 
 # --- Sending ------------------------------------------------------------------------------------------------
@@ -320,7 +298,7 @@ def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout:
     given = {name: value for name, value in body.items() if value is not None}
     taken = client.request("POST", f"/api/runs/{quote(run['id'])}/messages", given)
     if wait:
-        return _wait(client, run, taken, MessageExchange(taken, interrupt), timeout, as_json)
+        return _wait(client, run, taken, interrupt, timeout, as_json)
     access.write_json(taken) if as_json else print(f"sent to run {run['number']}", file=sys.stderr)
     return 0
 
@@ -375,11 +353,11 @@ class MessageExchange:
 
 
 def _wait(
-    client: Client, run: Run, taken: dict[str, Any], exchange: MessageExchange, timeout: float | None, as_json: bool
+    client: Client, run: Run, taken: dict[str, Any], interrupting: bool, timeout: float | None, as_json: bool
 ) -> int:
     for question in run["questions"]:
         return _report_question(run, taken, question, as_json)
-    outcome = _follow_exchange(client, run, exchange, timeout)
+    outcome = _follow_exchange(client, run, MessageExchange(taken, interrupting), timeout)
     if outcome is None:
         print(f"hocket: run {run['number']} has not answered yet; it continues", file=sys.stderr)
         return access.EXIT_TIMED_OUT
@@ -449,8 +427,11 @@ def resume(ref: str, prompt: str | None, **options: Any) -> int:
     single agent without a loop or a gate counts as that agent. Keys and other secrets are taken from your environment.
     """
     client = access.connect(talk=not options["as_json"] and not options["quiet"])
-    body = {"prompt": access.pick_prompt(prompt, None, ""), "session": options["session"] or None}
-    body["from"] = options["start_at"]
-    given: dict[str, Any] = {name: value for name, value in body.items() if value is not None}
-    given["env"] = access.environment(client.run(ref)["cwd"])
+    body = {
+        "prompt": access.pick_prompt(prompt, None, ""),
+        "session": options["session"] or None,
+        "from": options["start_at"],
+        "env": access.environment(client.run(ref)["cwd"]),
+    }
+    given = {name: value for name, value in body.items() if value is not None}
     return start_and_watch(f"/api/runs/{quote(ref)}/resume", given, options)

@@ -46,7 +46,6 @@ from hocket.cli.watch import (
 )
 from hocket.client import Client
 from hocket.errors import UsageError
-from hocket.views.run_view import RunView
 
 if TYPE_CHECKING:
     from hocket.workflows.request import StartRequest
@@ -90,7 +89,12 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     request = request_body(words, access.directory(cwd), options)
     request["on_question_default"] = "ask" if options["detach"] or _is_watched(options) else "deny"
     if options["dry_run"]:
-        return _dry_run(request, options["as_json"])
+        steps = _bound_steps(request, starting=False)
+        if options["as_json"]:
+            access.write_json(steps)
+        else:
+            access.write_lines(step_details(steps))
+        return 0
     if options["verbose"] and not options["as_json"]:
         for line in step_details(_bound_steps(request, starting=True)):
             print(line, file=sys.stderr)
@@ -123,15 +127,6 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         **{option.name: options.get(option.name) for option in (*BOUNDS, ISOLATED)},
     }
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _dry_run(request: dict[str, Any], as_json: bool) -> int:
-    steps = _bound_steps(request, starting=False)
-    if as_json:
-        access.write_json(steps)
-    else:
-        access.write_lines(step_details(steps))
-    return 0
 
 
 def _bound_steps(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
@@ -230,10 +225,7 @@ def _watch(
     sys.stdout.flush()
     if not quiet:
         # A live display on standard output says nothing about where standard error goes.
-        _print_summary(view, display.colour if sys.stderr.isatty() else config.colour_wanted(False))
+        colour = display.colour if sys.stderr.isatty() else config.colour_wanted(False)
+        lines = summary(view, steady_now(), access.terminal_width(sys.stderr))
+        sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))
     return exit_code(last, signals)
-
-
-def _print_summary(view: RunView, colour: bool) -> None:
-    lines = summary(view, steady_now(), access.terminal_width(sys.stderr))
-    sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))

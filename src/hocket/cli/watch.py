@@ -142,19 +142,16 @@ class BackgroundPost:
 
     def _run(self, client: Client, path: str, body: dict[str, Any]) -> None:
         try:
-            self._post(client, path, body)
+            for _ in range(SEND_ATTEMPTS - 1):
+                with suppress(ServerUnreachable):
+                    client.request("POST", path, body, self.key)
+                    return
+                time.sleep(0.1)
+            client.request("POST", path, body, self.key)
         except HocketError as error:
             self.error = error
         except Exception as error:  # noqa: BLE001 - the main thread learns of a failure only here
             self.error = HocketError(f"the request could not be sent: {str(error) or type(error).__name__}")
-
-    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        for _ in range(SEND_ATTEMPTS - 1):
-            with suppress(ServerUnreachable):
-                client.request("POST", path, body, self.key)
-                return
-            time.sleep(0.1)
-        client.request("POST", path, body, self.key)
 
 
 class SignalHandler:

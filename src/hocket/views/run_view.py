@@ -27,8 +27,6 @@ def event_timestamp(event: Event) -> float:
 class HelperView:
     """A sub-agent that works inside the process of a step's agent."""
 
-    __slots__ = ("agent", "last", "started_at")
-
     def __init__(self, agent: str, started_at: float) -> None:
         self.agent = agent
         self.started_at = started_at
@@ -37,11 +35,6 @@ class HelperView:
 
 class StepView:
     """One step of the chain."""
-
-    __slots__ = (
-        *("agent", "cost", "ended_at", "estimated", "gate", "group", "helpers", "is_reported", "iteration"),
-        *("last", "maximum", "output_at", "previous", "question", "reason", "run", "started_at", "status", "tokens"),
-    )
 
     def __init__(self, agent: str, maximum: int, group: int | None = None) -> None:
         self.agent = agent
@@ -96,8 +89,6 @@ class StepView:
 class ProcessView:
     """One process of the tree."""
 
-    __slots__ = ("agent", "cost", "iteration", "number", "on_question", "parent", "step", "tokens")
-
     def __init__(self, data: dict[str, Any]) -> None:
         self.agent = one_line(str(data.get("agent", "?")))
         self.number = data.get("number")
@@ -125,8 +116,6 @@ class ProcessView:
 
 class OpenQuestion:
     """A question that has no answer yet."""
-
-    __slots__ = ("asked_by", "data", "run", "run_name", "since")
 
     def __init__(self, event: Event, since: float, asked_by: str, run_name: object) -> None:
         self.run: str = event["run"]
@@ -197,9 +186,10 @@ class RunView:
         elif kind == "run.ended" and run == self.root:
             self._end_root(event)
         elif kind == "run.ended" and run in self._loops and self._loops[run] < len(self.steps):
-            self._end_loop(self.steps[self._loops[run]], event)
-        elif (step := self.step_of(run)) is not None and step.run == run:
-            self._update_step(step, event)
+            step, data = self.steps[self._loops[run]], event["data"]
+            step.status, step.reason, step.ended_at = data["status"], data.get("reason"), self.end_time(event)
+        elif (own := self.step_of(run)) is not None and own.run == run:
+            self._update_step(own, event)
 
     @property
     def name(self) -> str:
@@ -281,51 +271,40 @@ class RunView:
 
     def _add_run(self, event: Event) -> None:
         run, data = event["run"], event["data"]
+        kind = data.get("kind", "leaf")
         if run == self.root:
-            self._add_root(data)
-            if data.get("kind") != "leaf":
-                return
-            self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
-            data = {**data, "step": 0, "iteration": 1, "parent": None}
-        if data.get("kind", "leaf") != "leaf":
-            self._add_inner_run(run, data)
-            return
+            self.number = data.get("number")
+            self.prompt = prompt_line(data)
+            if self.prompt:
+                self.new_prompts.add(run)
+            self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
+            self.steps = self.steps or [_step_view(step) for step in data.get("steps") or ()]
+            if kind == "leaf":
+                self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
+                data = {**data, "step": 0, "iteration": 1, "parent": None}
+        elif kind in ("loop", "group") and data.get("parent") in self._inner_runs:
+            self._inner_runs.add(run)
+            if kind == "loop" and data.get("step") is not None:
+                self._loops[run] = data["step"]
+        if kind == "leaf":
+            self._add_process(event, data)
+
+    def _add_process(self, event: Event, data: dict[str, Any]) -> None:
+        run = event["run"]
         process = self.processes[run] = ProcessView(data)
-        self._append_steps(process)
-        self._note_prompt(run, process, prompt_line(data))
-        if (step := self.step_of(run)) is not None:
+        if process.parent in self._inner_runs and process.step is not None:
+            while len(self.steps) <= process.step:  # a chain that did not announce its steps
+                self.steps.append(StepView(process.agent, 0))
+        step, prompt = self.step_of(run), prompt_line(data)
+        place = run if step is None else process.step
+        if prompt and prompt not in (self.prompt, self._prompts.get(place)):
+            self.new_prompts.add(run)
+        self._prompts[place] = prompt
+        if step is not None:
             step.run = run
             step.iteration = process.iteration or 1
             step.status, step.gate, step.helpers, step.output_at = "starting", "", {}, None
             step.started_at = step.started_at or self._time_of(event)
-
-    def _add_root(self, data: dict[str, Any]) -> None:
-        self.number = data.get("number")
-        self.prompt = prompt_line(data)
-        if self.prompt:
-            self.new_prompts.add(self.root)
-        self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
-        if not self.steps:
-            self.steps = [_step_view(step) for step in data.get("steps") or ()]
-
-    def _note_prompt(self, run: str, process: ProcessView, prompt: str | None) -> None:
-        place = run if self.step_of(run) is None else process.step
-        if prompt and prompt not in (self.prompt, self._prompts.get(place)):
-            self.new_prompts.add(run)
-        self._prompts[place] = prompt
-
-    def _add_inner_run(self, run: str, data: dict[str, Any]) -> None:
-        """Add a loop or a group of the chain."""
-        if data.get("kind") in ("loop", "group") and data.get("parent") in self._inner_runs:
-            self._inner_runs.add(run)
-            if data["kind"] == "loop" and data.get("step") is not None:
-                self._loops[run] = data["step"]
-
-    def _append_steps(self, process: ProcessView) -> None:
-        """Add the steps of a chain that did not announce them as they appear."""
-        if process.parent in self._inner_runs and process.step is not None:
-            while len(self.steps) <= process.step:
-                self.steps.append(StepView(process.agent, 0))
 
     def _update_step(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
@@ -343,8 +322,7 @@ class RunView:
         elif (kind == "question" and open_questions) or (kind == "turn.ended" and data.get("idle")):
             step.status = "waiting"
         elif kind == "run.ended":
-            step.ended_at = self.end_time(event)
-            step.reason = data.get("reason")
+            step.ended_at, step.reason = self.end_time(event), data.get("reason")
             step.helpers = {}
             if data.get("reason") == "rate_limited" or data.get("transient"):
                 step.status = "parked"  # it is started again afterwards
@@ -378,10 +356,6 @@ class RunView:
         begun, taken = self._run_started.get(event["run"]), event["data"].get("duration")
         return self._time_of(event) if begun is None or taken is None else begun + float(taken)
 
-    def _end_loop(self, step: StepView, event: Event) -> None:
-        data = event["data"]
-        step.status, step.reason, step.ended_at = data["status"], data.get("reason"), self.end_time(event)
-
     def _end_root(self, event: Event) -> None:
         self.ended = event
         data = event["data"]
@@ -406,21 +380,13 @@ class RunView:
         A chain continues only when a step, or all of a group, is complete: a later step that has started ends the
         earlier ones, and the end of the chain ends every step that has started.
         """
-        begun = [place for place, step in enumerate(self.steps) if step.run is not None]
-        if not begun:
-            return []
-        past = self.steps[: begun[-1] + 1] if self.ended else self.steps[: self._start_of_group(begun[-1])]
-        found = [step for step in past if step.run is not None and not step.is_reported]
+        begun = [step for step in self.steps if step.run is not None]
+        past = begun if self.ended else [step for step in begun if step not in self.group_of(begun[-1])]
+        found = [step for step in past if not step.is_reported]
         for step in found:
             step.is_reported = True
             step.status = step.status if step.is_over else "done"
         return found
-
-    def _start_of_group(self, place: int) -> int:
-        """The index of the first step of a step's group; of a single step its own."""
-        while place > 0 and is_parallel(self.steps[place - 1], self.steps[place]):
-            place -= 1
-        return place
 
 
 def is_parallel(one: StepView, other: StepView) -> bool:
