@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hocket.views.text import upcoming_time
@@ -189,14 +189,12 @@ def format_table(rows: Sequence[Sequence[str]], columns: int | None = None) -> l
     widths = [max(display_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     used = sum(widths) + 2 * len(widths)
     room = None if columns is None else max(8, columns - used)
-    lines = [_row(row, widths, room) for row in rows]
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell + " " * (wide - display_width(cell)) for cell, wide in zip(row, widths, strict=False)]
+        last = row[-1] if room is None else truncate(row[-1], room)
+        lines.append("  ".join([*cells, last]).rstrip())
     return lines if columns is None else [truncate(line, columns) for line in lines]
-
-
-def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:
-    cells = [cell + " " * (wide - display_width(cell)) for cell, wide in zip(row, widths, strict=False)]
-    last = row[-1] if room is None else truncate(row[-1], room)
-    return "  ".join([*cells, last]).rstrip()
 
 
 _QUOTED = r"""\"'\"|(?<![^\s"])'[^']*'"""

@@ -87,10 +87,12 @@ def _follow(client: Client, as_json: bool) -> None:
 
 def _blocks(questions: list[Question], now: float) -> list[str]:
     """For each question the agent, the question, its age, and the command that answers it."""
-    return [
-        "\n".join([f"{_asked_by(one)}  {_age(one, now)}", f"  ? {headline(one)}", *details(one), f"    {reply}"])
-        for one, reply in zip(questions, reply_commands(questions), strict=True)
-    ]
+    blocks: list[str] = []
+    for one, reply in zip(questions, reply_commands(questions), strict=True):
+        asked_at = one.get("asked_at")
+        age = f"asked {duration(max(0.0, now - asked_at))} ago" if asked_at else "asked earlier"
+        blocks.append("\n".join([f"{_asked_by(one)}  {age}", f"  ? {headline(one)}", *details(one), f"    {reply}"]))
+    return blocks
 
 
 def _asked_by(question: Question) -> str:
@@ -99,11 +101,6 @@ def _asked_by(question: Question) -> str:
     helper = f"/{one_line(str(question['helper']))}" if question.get("helper") else ""
     place = str(question.get("cwd") or "").rstrip("/").rpartition("/")[2]
     return f"{question['number']} {agent}{helper}" + (f" in {one_line(place)}" if place else "")
-
-
-def _age(question: Question, now: float) -> str:
-    asked_at = question.get("asked_at")
-    return f"asked {duration(max(0.0, now - asked_at))} ago" if asked_at else "asked earlier"
 
 
 # --- Answering ----------------------------------------------------------------------------------------------
@@ -238,16 +235,13 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None,
     asked = client.request("POST", path, {"text": text, "options": list(options)})
     deadline = None if timeout is None else time.monotonic() + timeout
     for event in client.follow_ticking(asked["run"], TICK_SECONDS, after=since):
-        if event is not None and event["run"] == asked["run"] and _settles(event, asked["id"]):
-            break
+        if event is not None and event["run"] == asked["run"]:
+            is_answer = event["type"] == "answer" and event["data"]["id"] == asked["id"]
+            if is_answer or event["type"] == "turn.ended":  # which closes the questions of the turn
+                break
         if deadline is not None and time.monotonic() > deadline:
             break
     return _report_answer(client.request("GET", f"{path}/{quote(asked['id'])}"), as_json)
-
-
-def _settles(event: dict[str, Any], question: str) -> bool:
-    """True for its answer, and for the end of the turn it was asked in, which closes it."""
-    return event["type"] == "turn.ended" or bool(event["type"] == "answer" and event["data"]["id"] == question)
 
 
 def _report_answer(state: dict[str, Any], as_json: bool) -> int:

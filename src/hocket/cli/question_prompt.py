@@ -37,18 +37,30 @@ def question_text(question: Data, limit: int | None = LINE_LIMIT) -> str:
     text, given = str(question.get("text") or ""), question.get("input")
     more = "… (cut; complete in: hocket logs --raw)" if question.get("oversize") else ""
     if wants_text(question):
-        return f"asks: {_cut(one_line(text))}{more}{_options(question)}"
-    if question.get("tool") and isinstance(given, dict):
-        tool = str(question["tool"])
-        return f"wants to run {_limited([*_barred(tool_call(tool, given)), *_other_arguments(tool, given)], limit)}"
-    return f"asks for permission: {_limited(_barred(text), limit)}{more}"
+        # A CLI's own question has its options in its text.
+        options = () if question.get("tool") else question.get("options") or ()
+        numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
+        return f"asks: {_cut(one_line(text))}{more}{f' ({_cut(numbered)})' if numbered else ''}"
+    if not question.get("tool") or not isinstance(given, dict):
+        return f"asks for permission: {_limited(_barred(text), limit)}{more}"
+    tool, main = str(question["tool"]), main_argument(given)
+    lines = _barred(tool_call(tool, given))
+    if main is not None:  # otherwise the call shows all arguments
+        descriptive = _DESCRIPTIVE.get(tool, {})
+        lines += _argument_lines(
+            {
+                name: value
+                for name, value in given.items()
+                if name != main and not (name in descriptive and isinstance(value, descriptive[name]))
+            }
+        )
+    return f"wants to run {_limited(lines, limit)}"
 
 
 def headline(question: Data) -> str:
     """The first line of a question whose other lines are shown below it."""
-    first, *others = question_text(question, LINE_LIMIT if isinstance(question.get("input"), dict) else None).split(
-        "\n"
-    )
+    limit = LINE_LIMIT if isinstance(question.get("input"), dict) else None
+    first, *others = question_text(question, limit).split("\n")
     return f"{first} …" if others else first
 
 
@@ -66,20 +78,6 @@ def details(question: Data) -> list[str]:
 def _barred(text: str) -> list[str]:
     first, *others = _escaped_lines(text.rstrip(" \n"))
     return [first, *(f"{BAR}{line}" for line in others)]
-
-
-def _other_arguments(tool: str, arguments: Data) -> list[str]:
-    """The arguments besides the main one; none where there is no main one, because then all are shown already."""
-    main, descriptive = main_argument(arguments), _DESCRIPTIVE.get(tool, {})
-    if main is None:
-        return []
-    return _argument_lines(
-        {
-            name: value
-            for name, value in arguments.items()
-            if name != main and not (name in descriptive and isinstance(value, descriptive[name]))
-        }
-    )
 
 
 def _argument_lines(arguments: Data, head: str = POINT) -> list[str]:
@@ -114,13 +112,6 @@ def _cut(text: str, limit: int = TEXT_LIMIT) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… (cut, {len(text)} characters; complete in: hocket inbox --json)"
-
-
-def _options(question: Data) -> str:
-    """The options of a question put with ``hocket ask``; a CLI's own question has them in its text."""
-    options = () if question.get("tool") else question.get("options") or ()
-    numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
-    return f" ({_cut(numbered)})" if numbered else ""
 
 
 # --- The commands that answer -------------------------------------------------------------------------------
@@ -290,7 +281,7 @@ class QuestionPrompt:
 
     # Drawing
 
-    def lines(self, columns: int, limit: int, now: float, rows: int | None = None, muted: bool = False) -> list[str]:
+    def lines(self, columns: int, limit: int, now: float, rows: int = 1000, muted: bool = False) -> list[str]:
         """The question in at most ``limit`` lines, then its keys. A rule too long for the terminal has no key.
 
         It is ``muted`` while keys mean something else. On a small terminal it has no frame and a shorter error.
@@ -299,24 +290,19 @@ class QuestionPrompt:
             return []
         inner = columns - 4
         text = fold(f"{self.question.asked_by} {question_text(self.question.data)}", inner)
-        error = [] if muted else self._error_lines(inner)
+        error = wrap(f"! {self._error}", inner) if self._error and not (muted or self.is_sending) else []
         self._shows_rule = bool(self.question.data.get("rule"))
         needed = min(len(text), limit) + bool(error) + len(self._key_lines(inner, now))
-        self._shows_rule = self._shows_rule and (rows is None or needed + FRAME_ROWS <= rows)
+        self._shows_rule = self._shows_rule and needed + FRAME_ROWS <= rows
         keys = [] if muted else self._footer(inner, now)
-        if rows is not None:
-            # The view keeps its last row, and one row of an error is worth a row of the question.
-            limit = max(1, min(limit, rows - 1 - len(keys) - bool(error)))
+        # The view keeps its last row, and one row of an error is worth a row of the question.
+        limit = max(1, min(limit, rows - 1 - len(keys) - bool(error)))
         shown = text if len(text) <= limit else [*text[: limit - 1], truncate("… complete above", inner)]
-        if rows is not None:
-            left = rows - len(shown) - len(keys)
-            error = _first_lines(error, left - FRAME_ROWS if left > FRAME_ROWS else left - 1)
+        left = rows - len(shown) - len(keys)
+        error = _first_lines(error, left - FRAME_ROWS if left > FRAME_ROWS else left - 1)
         block = [*shown, *error, *keys]
-        self.is_cut = len(text) > limit or (rows is not None and len(block) >= rows)
-        return _framed(block, columns) if rows is None or len(block) + FRAME_ROWS <= rows else block
-
-    def _error_lines(self, inner: int) -> list[str]:
-        return wrap(f"! {self._error}", inner) if self._error and not self.is_sending else []
+        self.is_cut = len(text) > limit or len(block) >= rows
+        return _framed(block, columns) if len(block) + FRAME_ROWS <= rows else block
 
     def _footer(self, inner: int, now: float) -> list[str]:
         if self.is_sending:
@@ -326,20 +312,16 @@ class QuestionPrompt:
         return self._key_lines(inner, now)
 
     def _key_lines(self, inner: int, now: float) -> list[str]:
-        waiting = f"waiting {duration(now - self.question.since)}" if self.question else ""
-        keys = "   ".join([*self._keys(), waiting])
-        # Keys that do not fit are wrapped, never cut: a rule has to be read before it is allowed.
-        wrapped = [line for key in [*self._keys(), waiting] for line in wrap(key, inner)]
-        return [keys] if display_width(keys) <= inner else wrapped
-
-    def _keys(self) -> list[str]:
-        data = self.question.data if self.question else {}
+        data, since = (self.question.data, self.question.since) if self.question else ({}, now)
         count = len(_number_keys(data))
         choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
-        always = [f"[A] allow {_joined_lines(str(data['rule']))}"] if self._shows_rule else []
+        always = ["[A] allow " + "\\n".join(_escaped_lines(str(data["rule"])))] if self._shows_rule else []
         first = [*choose, "[t] answer…"] if wants_text(data) else ["[a] allow once", *always]
         more = [f"[n] next of {self._count}"] if self._count > 1 else []
-        return [*first, "[d] deny…", *more]
+        keys = [*first, "[d] deny…", *more, f"waiting {duration(now - since)}"]
+        joined = "   ".join(keys)
+        # Keys that do not fit are wrapped, never cut: a rule has to be read before it is allowed.
+        return [joined] if display_width(joined) <= inner else [line for key in keys for line in wrap(key, inner)]
 
     def _input_lines(self, inner: int) -> list[str]:
         """The text being typed, its end visible."""
@@ -354,29 +336,18 @@ class QuestionPrompt:
 
 def fold(text: str, columns: int) -> list[str]:
     """The rows of a question: continued lines are indented, only a new line of a command has a bar."""
-    first, *others = text.split("\n")
-    return [*_fold_first(first, columns), *(part for line in others for part in _fold_other(line, columns))]
-
-
-def _fold_first(line: str, columns: int) -> list[str]:
-    """Rows after the first are indented, so that none of them can pass for a line of Hocket's."""
-    if display_width(line) <= columns:
-        return [line]
-    first, *others = wrap(line, columns - len(BAR))
-    return [first, *(f"{' ' * len(BAR)}{row}" for row in others)]
-
-
-def _fold_other(line: str, columns: int) -> list[str]:
-    bar = line[: len(BAR)] if line.startswith((BAR, POINT)) else ""
-    text = line[len(bar) :]
-    # Wrapping would drop leading spaces, which may be significant.
-    spaces = text[: len(text) - len(text.lstrip())][: columns // 2]
-    rows = wrap(text.lstrip(), columns - len(bar) - len(spaces))
-    return [f"{bar if place == 0 else ' ' * len(bar)}{spaces}{row}" for place, row in enumerate(rows)]
-
-
-def _joined_lines(text: str) -> str:
-    return "\\n".join(_escaped_lines(text))
+    head, *others = text.split("\n")
+    # Rows after the first are indented, so that none of them can pass for a line of Hocket's.
+    first, *more = [head] if display_width(head) <= columns else wrap(head, columns - len(BAR))
+    rows = [first, *(f"{' ' * len(BAR)}{row}" for row in more)]
+    for line in others:
+        bar = line[: len(BAR)] if line.startswith((BAR, POINT)) else ""
+        text = line[len(bar) :]
+        # Wrapping would drop leading spaces, which may be significant.
+        spaces = text[: len(text) - len(text.lstrip())][: columns // 2]
+        wrapped = wrap(text.lstrip(), columns - len(bar) - len(spaces))
+        rows += [f"{' ' * len(bar) if place else bar}{spaces}{row}" for place, row in enumerate(wrapped)]
+    return rows
 
 
 def _first_lines(lines: list[str], limit: int) -> list[str]:

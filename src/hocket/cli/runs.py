@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hocket.cli import access
@@ -78,7 +79,12 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
     try:
         run = access.connect().request("POST", "/api/runs", spawn_body(agent, prompt, access.directory(cwd), options))
     except ChainSyntaxError as error:
-        raise ChainSyntaxError(error.message, _chain_hint(agent) or error.hint) from error
+        from hocket.chain.parse import parse
+
+        with suppress(ChainSyntaxError):
+            parse(agent)
+            error.hint = f"spawn starts one agent; for a chain: hocket run --detach {shlex.quote(agent)}"
+        raise
     access.write_json({"run": run["id"]}) if as_json else access.write(f"run {run['number']}\n")
 
 
@@ -96,17 +102,6 @@ def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, An
         **{option.name: options[option.name] for option in SPENDING},
     }
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _chain_hint(text: str) -> str | None:
-    """The command for a chain, if the text is one."""
-    from hocket.chain.parse import parse
-
-    try:
-        parse(text)
-    except ChainSyntaxError:
-        return None
-    return f"spawn starts one agent; for a chain: hocket run --detach {shlex.quote(text)}"
 
 
 FILTERS = (
@@ -133,7 +128,14 @@ FILTERS = (
 )
 def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> None:
     """List the runs that have not ended, the processes of a chain below it, up to a thousand at a time."""
-    query = {"all": int(everything), **_query(filters), "before": before}
+    project, since = filters["project"], filters["since"]
+    query = {
+        **filters,
+        "all": int(everything),
+        "project": None if project is None else os.path.realpath(access.directory(project)),
+        "since": None if since is None else parse_since(since, time.time()),
+        "before": before,
+    }
     given = "&".join(f"{name}={quote(str(value))}" for name, value in query.items() if value is not None)
     answer = access.connect().exchange("GET", f"/api/runs?{given}")
     runs = answer["data"]
@@ -149,16 +151,6 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
         from hocket.cli.server import report_restart
 
         report_restart()
-
-
-def _query(filters: dict[str, Any]) -> dict[str, Any]:
-    """The filters as the server expects them: a real path, and a Unix time."""
-    project, since = filters["project"], filters["since"]
-    return {
-        **filters,
-        "project": None if project is None else os.path.realpath(access.directory(project)),
-        "since": None if since is None else parse_since(since, time.time()),
-    }
 
 
 def _nothing_listed(everything: bool, filters: dict[str, Any]) -> str:
@@ -203,32 +195,23 @@ def _ps_row(run: Run, depth: int, now: float) -> list[str]:
     # An open question is shown completely escaped, since it may be answered from what is seen here.
     last = str(run.get("last") or run.get("error") or "")
     if not last and run["status"] in ENDED:
-        last = _outcome(run)
+        reason = run.get("reason") or ""
+        last = "" if reason in ("single_run", run["status"]) else reason
+        if reason == "exit" and run.get("exit_code") is not None:
+            last = f"exit {run['exit_code']}"
     shown = " ".join(map(escape_invisible, last.split("\n"))) if run.get("needs_you") else terminal_output(last)
+    # The step as numbered in the chain's text, which is what ``resume --from`` takes.
+    step = "" if run.get("step") is None else str(run.get("stage") or run["step"] + 1)
     return [
         f"{'  ' * depth}{run.get('number', '?')}",
         truncate(one_line(str(run["agent"])), AGENT_COLUMNS),
-        _step(run),
+        f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
         status_label(run),
         duration(elapsed(run, now)),
         short_count(run.get("tokens")) or "-",
         short_cost(run.get("cost_usd")) or "-",
         truncate(one_line(shown), LAST_CHARACTERS),
     ]
-
-
-def _step(run: Run) -> str:
-    """The step as numbered in the chain's text, which is what ``resume --from`` takes, and the iteration."""
-    step, iteration = run.get("step"), run.get("iteration")
-    shown = "" if step is None else str(run.get("stage") or step + 1)
-    return f"{shown} ·{iteration}" if iteration and shown else shown
-
-
-def _outcome(run: Run) -> str:
-    reason = run.get("reason") or ""
-    if reason == "exit" and run.get("exit_code") is not None:
-        return f"exit {run['exit_code']}"
-    return "" if reason in ("single_run", run["status"]) else reason
 
 
 @command(
@@ -251,7 +234,12 @@ def show_lines(run: Run, now: float, columns: int | None, full: bool = False) ->
     lines = format_table(
         [[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None]
     )
-    lines += _prompt_lines(run, full)
+    prompt = strip_controls(str(run.get("prompt") or "")).strip("\n")
+    if prompt.strip():
+        head = prompt if full else "\n".join(prompt[:PROMPT_CHARACTERS].split("\n")[:PROMPT_LINES])
+        lines += ["", "prompt", *(f"  {line}".rstrip() for line in head.split("\n"))]
+        if head != prompt:
+            lines.append(f"  … {len(prompt)} characters in total: hocket show {run.get('number')} --full")
     questions = run.get("questions") or []
     for question, reply in zip(questions, reply_commands(questions), strict=True):
         lines += ["", f"? {headline(question)}", *details(question), f"    {reply}"]
@@ -265,20 +253,13 @@ def show_lines(run: Run, now: float, columns: int | None, full: bool = False) ->
     return lines
 
 
-def _prompt_lines(run: Run, full: bool) -> list[str]:
-    """The prompt; unless ``full`` its beginning, with the command that prints all of it."""
-    text = strip_controls(str(run.get("prompt") or "")).strip("\n")
-    if not text.strip():
-        return []
-    head = text if full else "\n".join(text[:PROMPT_CHARACTERS].split("\n")[:PROMPT_LINES])
-    more = f"… {len(text)} characters in total: hocket show {run.get('number')} --full"
-    return ["", "prompt", *(f"  {line}".rstrip() for line in [*head.split("\n"), *([] if head == text else [more])])]
-
-
 def _facts(run: Run, now: float) -> dict[str, Any]:
+    agent = str(run["agent"])
+    if run.get("source"):
+        agent += f" ({', '.join(str(run[name]) for name in ('source', 'definition') if run.get(name))})"
     return {
         "run": f"{run.get('number')}  {run['id']}",
-        "agent": _agent(run),
+        "agent": agent,
         "state": " ".join(word for word in (status_label(run), run.get("reason")) if word),
         "exit code": run.get("exit_code"),
         "error": run.get("error"),
@@ -294,13 +275,6 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "pid": run.get("pid") if run["status"] not in ENDED else None,
         "files": run.get("dir") if run.get("kind") == "leaf" else None,
     }
-
-
-def _agent(run: Run) -> str:
-    """Its name and where it was found."""
-    name, source = one_line(str(run["agent"])), run.get("source")
-    definition = f", {run['definition']}" if run.get("definition") else ""
-    return one_line(f"{name} ({source}{definition})") if source else name
 
 
 @command(
@@ -374,26 +348,33 @@ def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbos
     if raw and as_json:
         raise ArgumentError("give --raw or --json, not both")
     client = access.connect(talk=not as_json)
+    run = client.run(ref)["id"]
+    view = steady_view(run)
+
+    def log_lines(event: Event) -> list[str]:
+        view.add(event)
+        return [] if err and event["type"] != "raw" else lines_of(view, event, verbose)
+
     if raw:
-        _write_raw(client, ref, "err" if err else "out", follow, lines)
+        _write_raw(client, run, "err" if err else "out", follow, lines)
     elif as_json:
-        _write_events(client, ref, follow, lines, lambda event: [json.dumps(event)])
+        _write_events(client, run, follow, lines, lambda event: [json.dumps(event)])
     else:
-        _write_log(client, ref, follow, lines, err, verbose)
+        _write_events(client, run, follow, lines, log_lines)
 
 
-def _write_raw(client: Client, ref: str, stream: str, follow: bool, lines: int | None) -> None:
+def _write_raw(client: Client, run: str, stream: str, follow: bool, lines: int | None) -> None:
     sys.stdout.flush()
     skipped: dict[str, int] = {}
     """How many bytes of each process are covered by the last lines."""
     if lines is not None:
         end = b""
-        for leaf in _leaves(client, ref, False):
+        for leaf in _leaves(client, run, False):
             for piece in client.output(leaf, stream):
                 skipped[leaf] = skipped.get(leaf, 0) + len(piece)
                 end = last_lines(end + piece, lines)
         _write_bytes(end)
-    for leaf in _leaves(client, ref, follow) if follow or lines is None else ():
+    for leaf in _leaves(client, run, follow) if follow or lines is None else ():
         for piece in client.output(leaf, stream, follow, skipped.get(leaf, 0)):
             _write_bytes(piece)
 
@@ -424,29 +405,19 @@ def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
             yield event["run"]
 
 
-def _write_log(client: Client, ref: str, follow: bool, lines: int | None, err: bool, verbose: bool) -> None:
-    view = steady_view(client.run(ref)["id"])
-
-    def log_lines(event: Event) -> list[str]:
-        view.add(event)
-        return [] if err and event["type"] != "raw" else lines_of(view, event, verbose)
-
-    _write_events(client, view.root, follow, lines, log_lines)
-
-
 def _write_events(
-    client: Client, ref: str, follow: bool, lines: int | None, lines_for: Callable[[Event], list[str]]
+    client: Client, run: str, follow: bool, lines: int | None, lines_for: Callable[[Event], list[str]]
 ) -> None:
     """Write the lines of each event; with ``lines`` only the last of those that are there already."""
     after = 0
     if lines is not None:
         last: deque[str] = deque(maxlen=lines)
-        for event in client.follow(ref, follow=False):
+        for event in client.follow(run, follow=False):
             last.extend(lines_for(event))
             after = event["seq"]
         access.write("".join(f"{line}\n" for line in last))
         sys.stdout.flush()
-    for later in client.follow_ticking(ref, FLUSH_SECONDS, after, follow) if follow or lines is None else ():
+    for later in client.follow_ticking(run, FLUSH_SECONDS, after, follow) if follow or lines is None else ():
         if later is None:
             sys.stdout.flush()
             continue

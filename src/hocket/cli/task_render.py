@@ -59,13 +59,18 @@ def _room_left(rows: list[list[str]], columns: int) -> int:
 
 def task_lines(task: Task, prompts: dict[str, str], now: float, columns: int | None, verbose: bool) -> list[str]:
     """The lines of ``task show``."""
+    attachments = [
+        line
+        for one in task["attachments"]
+        for line in _join_parts([one_line(one["name"]), size(one["size"])], 2, 4, columns)
+    ]
     return [
         *_facts(task, columns),
         *_section("description", _indented(task["description"], 2, columns)),
         *_section("plan", _planned(task, columns)),
         *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, columns, verbose)),
         *_section("queue", [f"  {line}" for line in queue_lines(task["queue"], columns and columns - 2)]),
-        *_section("attachments", [line for one in task["attachments"] for line in _attachment(one, columns)]),
+        *_section("attachments", attachments),
     ]
 
 
@@ -90,10 +95,6 @@ def _after_head(head: str, margin: int, text: str, columns: int | None) -> list[
     """A text behind its head, wrapped below itself."""
     first, *more = indent(text, margin, columns)
     return [head + first[len(head) :], *more]
-
-
-def _attachment(one: dict[str, Any], columns: int | None) -> list[str]:
-    return _join_parts([one_line(one["name"]), size(one["size"])], 2, 4, columns)
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
@@ -136,18 +137,14 @@ def _planned(task: Task, columns: int | None) -> list[str]:
     ):
         value = task.get(name)
         if value:
-            lines += [*_indented(title, 2, columns), *_listed(value, columns)]
+            lines += _indented(title, 2, columns)
+        if isinstance(value, str):
+            lines += _indented(value, 4, columns) if value else []
+            continue
+        for one in value or ():
+            first, *more = _indented(one, 6, columns)
+            lines += [f"    - {first.strip()}", *more]
     return lines
-
-
-def _listed(value: str | list[str], columns: int | None) -> list[str]:
-    if isinstance(value, str):
-        return _indented(value, 4, columns)
-    return [line for one in value for line in _bullet(_indented(one, 6, columns))]
-
-
-def _bullet(lines: list[str]) -> list[str]:
-    return [f"    - {lines[0].strip()}", *lines[1:]]
 
 
 def levels(records: Iterable[Record]) -> list[int]:
@@ -338,33 +335,20 @@ def board_lines(
     """The lines of ``task board``: columns side by side, or one below the other on a narrow terminal."""
     # The column of open questions is left out while it is empty.
     named = [name for name in COLUMNS if columns[name] or name != ASKED]
+    lines: list[Card] = []
     if width is None or width < WIDE:
-        lines = _stacked({name: columns[name] for name in named}, asked_at, now, width or PIPE_CHARACTERS, everything)
+        for name in named:
+            card_lines = _column(name, columns[name], asked_at, now, width or PIPE_CHARACTERS, everything)
+            if columns[name]:
+                lines += [*([[]] if lines else []), *([line] for line in card_lines)]
     else:
         room = (width - GAP * (len(named) - 1)) // len(named)
         pillars = [_column(name, columns[name], asked_at, now, room, everything) for name in named]
-        lines = [
-            [piece for place, one in enumerate(pillars) for piece in _cell(one, row, room, place == len(pillars) - 1)]
-            for row in range(max(map(len, pillars)))
-        ]
+        for row in range(max(map(len, pillars))):
+            cells = [pillar[row] if row < len(pillar) else ("", "") for pillar in pillars]
+            gaps = [" " * (room + GAP - display_width(text)) for text, _ in cells]
+            lines.append([piece for cell, gap in zip(cells, gaps, strict=True) for piece in (cell, (gap, ""))])
     return ["".join(paint(text, style, colour) for text, style in line).rstrip() for line in lines]
-
-
-def _cell(column: Card, row: int, room: int, is_last: bool) -> Card:
-    text, style = column[row] if row < len(column) else ("", "")
-    return [(text, style), ("" if is_last else " " * (room + GAP - display_width(text)), "")]
-
-
-def _stacked(
-    columns: Mapping[str, list[Task]], asked_at: Mapping[str, float], now: float, width: int, everything: bool
-) -> list[Card]:
-    """The columns that are not empty, one below the other."""
-    lines: list[Card] = []
-    for name, tasks in columns.items():
-        if tasks:
-            lines += [[]] if lines else []
-            lines += [[line] for line in _column(name, tasks, asked_at, now, width, everything)]
-    return lines
 
 
 def _column(
@@ -387,7 +371,11 @@ def card(task: Task, asked_at: Mapping[str, float], now: float, room: int) -> Ca
     margin = " " * (len(name) + 2)
     title = f"{name}  {truncate(one_line(task['description']), inner)}"
     agent, style = _agent_line(task, state, asked_at, now, inner)
-    lines = [(title, ""), (margin + agent, style), *((margin + line, _DIM) for line in _counts(task, inner))]
+    handed, queued = task["handoff_count"], task.get("queued") or 0
+    counts = [f"{handed} hand-off{'' if handed == 1 else 's'}", *([f"{queued} queued"] if queued else [])]
+    joined = " · ".join(counts)
+    counts = [joined] if display_width(joined) <= inner else counts
+    lines = [(title, ""), (margin + agent, style), *((margin + line, _DIM) for line in counts)]
     return [(truncate(line, room), style) for line, style in lines]
 
 
@@ -404,10 +392,3 @@ def _agent_line(task: Task, state: str, asked_at: Mapping[str, float], now: floa
     glyph = NEEDS_YOU[0] if state == ASKED else STATES["active"][0]
     style = _STYLES[ASKED if state == ASKED else "active"]
     return f"{glyph} {truncate(agent, max(4, room - len(elapsed) - 3))} {elapsed}", style
-
-
-def _counts(task: Task, room: int) -> list[str]:
-    handed, queued = task["handoff_count"], task.get("queued") or 0
-    counts = [f"{handed} hand-off{'' if handed == 1 else 's'}", *([f"{queued} queued"] if queued else [])]
-    joined = " · ".join(counts)
-    return [joined] if display_width(joined) <= room else counts

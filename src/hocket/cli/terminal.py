@@ -32,18 +32,8 @@ from hocket.views.text import duration, one_line
 
 FRAME_SECONDS = 0.125
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-STYLES = {
-    "done": "green",
-    "failed": "red",
-    "running": "blue",
-    "starting": "blue",
-    "waiting": "dim",
-    "stopped": "dim",
-    "lost": "dim",
-    "pending": "dim",
-    "parked": "yellow",
-    "skipped": "dim",
-}
+STYLES = {"done": "green", "failed": "red", "running": "blue", "starting": "blue", "parked": "yellow"}
+"""By status; others are dim."""
 TONES = {SAID: "dim", ASIDE: "dim", THOUGHT: "dim italic", NOTICE: "yellow", ALERT: "bold yellow"}
 KEYS = "^C detach · ^C^C stop"
 ALWAYS_PRINTED = frozenset({NOTICE, ALERT})
@@ -86,11 +76,6 @@ class LiveDisplay(RunDisplay):
                 self._print(line)
         for step in view.finish_earlier_steps():
             self._print(step_line(view, step, steady_now(), self._console.width))
-        self._print_event(view, event)
-        self._paint(view)
-
-    def _print_event(self, view: RunView, event: Event) -> None:
-        """Print the lines of an event above the block."""
         tone = tone_of(event)
         if event["type"] == "question":
             self._add_question(view, event)
@@ -99,8 +84,11 @@ class LiveDisplay(RunDisplay):
         elif tone is not None and (self._verbose or tone in ALWAYS_PRINTED):
             if event["type"] == "answer":
                 self._print_question(event["run"], event["data"]["id"])
-            for line in lines_of(view, self._with_own_answer(event), self._verbose):
-                self._print(Text(line, style=TONES[tone]))
+                if self.prompt is not None and event["data"].get("key") in self.prompt.sent_keys:
+                    event = {**event, "data": {**event["data"], "by": "you"}}
+            for text in lines_of(view, event, self._verbose):
+                self._print(Text(text, style=TONES[tone]))
+        self._paint(view)
 
     def _add_question(self, view: RunView, event: Event) -> None:
         """Show a question in the prompt, else print it; the first of several open ones rings the bell."""
@@ -119,17 +107,6 @@ class LiveDisplay(RunDisplay):
         if question is not None:
             text = f"? {question.asked_by} {question_text(question.data)}"
             self._console.print(question_block(text, "", self._console.width), overflow="fold")
-
-    def _with_own_answer(self, event: Event) -> Event:
-        """The event with ``by: you`` if it is an answer that was given here."""
-        data = event["data"]
-        if event["type"] != "answer" or self.prompt is None or data.get("key") not in self.prompt.sent_keys:
-            return event
-        return {**event, "data": {**data, "by": "you"}}
-
-    def _prompt_limit(self) -> int:
-        """How many lines the text of a question may have, leaving room for keys and footer."""
-        return max(2 if self._console.height > 3 else 1, self._console.height // 3)
 
     def idle(self, view: RunView) -> None:
         """Repaint: times advance."""
@@ -155,19 +132,15 @@ class LiveDisplay(RunDisplay):
         if now - self._painted_at < FRAME_SECONDS:
             return
         self._painted_at = now
-        columns, at = self._console.width, steady_now()
-        rows = self._console.height
-        prompt = self._prompt_lines(columns, rows, at)
+        columns, rows, at = self._console.width, self._console.height, steady_now()
+        prompt: list[str] = []
+        if self.prompt is not None:
+            limit = max(2 if rows > 3 else 1, rows // 3)  # leaves room for keys and footer
+            prompt = self.prompt.lines(columns, limit, at, rows, muted=bool(self._offer))
+            if self.prompt.question is not None and self.prompt.is_cut:
+                # It does not fit, perhaps only after a resize.
+                self._print_question(self.prompt.question.run, self.prompt.question.data["id"])
         self._live.update(frame(view, at, columns, self._footer, prompt, rows, self._offer), refresh=True)
-
-    def _prompt_lines(self, columns: int, rows: int, at: float) -> list[str]:
-        """The question prompt. A question that does not fit, perhaps only after a resize, is printed above."""
-        if self.prompt is None:
-            return []
-        lines = self.prompt.lines(columns, self._prompt_limit(), at, rows, muted=bool(self._offer))
-        if self.prompt.question is not None and self.prompt.is_cut:
-            self._print_question(self.prompt.question.run, self.prompt.question.data["id"])
-        return lines
 
 
 def heading(view: RunView) -> list[Text]:
@@ -195,46 +168,35 @@ def frame(
     columns: int,
     footer: str = "",
     prompt: Sequence[str] = (),
-    rows: int | None = None,
+    rows: int = 1000,
     offer: str = "",
 ) -> Table:
     """The block: unfinished steps, the question prompt, and the footer, which always has room."""
-    lines = [line for step in view.steps if not step.is_reported for line in _step_lines(view, step, now, columns)]
+    lines: list[Text] = []
+    for step in view.steps:
+        if not step.is_reported:
+            helpers = step.helpers.values()
+            lines += [step_line(view, step, now, columns), *(helper_line(view, one, now, columns) for one in helpers)]
     if view.parked is not None:
-        at = wall_time(now)
-        waits = f"{STATUS_LABELS['parked'][0]}  {parking(view.parked, at)}{_time_left(view, at)}"
+        at, until = wall_time(now), view.parked.get("until")
+        left = f", in {duration(until - at)}" if isinstance(until, int | float) and until > at else ""
+        waits = f"{STATUS_LABELS['parked'][0]}  {parking(view.parked, at)}{left}"
         lines.append(Text(truncate(waits, columns), TONES[NOTICE]))
-    bottom = _footer_lines(view, now, columns, footer, offer)
-    room = None if rows is None else max(0, rows - len(prompt) - len(bottom) - 1)
-    block = [*_fitted(lines, room), *(Text(line, TONES[ALERT]) for line in prompt), *bottom]
-    grid = Table.grid()
-    grid.add_column(no_wrap=True, overflow="ellipsis")
-    for line in block if rows is None else block[-rows:]:
-        grid.add_row(line)
-    return grid
-
-
-def _footer_lines(view: RunView, now: float, columns: int, footer: str, offer: str) -> list[Text]:
-    """Time, usage and keys; an offer is wrapped rather than cut."""
     elapsed = duration(None if view.started_at is None else now - view.started_at)
     line = "  ·  ".join([elapsed, *_usage_parts(view), offer or footer or KEYS])
+    bottom = [Text(truncate(line, columns), style="bold" if offer or footer else "dim")]
     if offer and display_width(line) > columns:
-        return [Text(part, style="bold") for part in wrap(offer, columns)]
-    return [Text(truncate(line, columns), style="bold" if offer or footer else "dim")]
-
-
-def _step_lines(view: RunView, step: StepView, now: float, columns: int) -> list[Text]:
-    helpers = step.helpers.values()
-    return [step_line(view, step, now, columns), *(helper_line(view, one, now, columns) for one in helpers)]
-
-
-def _fitted(lines: list[Text], room: int | None) -> list[Text]:
-    """The first lines, which are those of running steps, and how many more there are."""
-    if room is None or len(lines) <= room:
-        return lines
-    if room == 0:
-        return []
-    return [*lines[: room - 1], Text(f"·  … {len(lines) - room + 1} more", "dim")]
+        bottom = [Text(part, style="bold") for part in wrap(offer, columns)]
+    room = max(0, rows - len(prompt) - len(bottom) - 1)
+    if len(lines) > room:
+        # The first lines are those of running steps.
+        more = Text(f"·  … {len(lines) - room + 1} more", "dim")
+        lines = [*lines[: room - 1], more] if room else []
+    grid = Table.grid()
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    for row in [*lines, *(Text(line, TONES[ALERT]) for line in prompt), *bottom][-rows:]:
+        grid.add_row(row)
+    return grid
 
 
 def _usage_parts(view: RunView) -> list[str]:
@@ -249,14 +211,9 @@ def _usage_parts(view: RunView) -> list[str]:
     return parts
 
 
-def _time_left(view: RunView, now: float) -> str:
-    until = (view.parked or {}).get("until")
-    return f", in {duration(until - now)}" if isinstance(until, int | float) and until > now else ""
-
-
 def step_line(view: RunView, step: StepView, now: float, columns: int) -> Text:
     """One step: glyph, name, iteration, time, usage, last output, and how long ago that was."""
-    style = TONES[ALERT] if step.question else STYLES.get(step.status, "")
+    style = TONES[ALERT] if step.question else STYLES.get(step.status, "dim")
     elapsed = step.elapsed(now)
     line = Text.assemble(
         (f"{_glyph(step, now)}  ", style),

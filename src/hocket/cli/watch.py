@@ -235,7 +235,13 @@ class Keyboard:
         """
         if self._terminal is None:
             self._open()
-        if self._terminal is None or not self._take():
+        if self._terminal is None or not _is_foreground(self._terminal):
+            return []
+        try:
+            # A shell that suspended us has set its own mode.
+            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
+                tty.setcbreak(self._terminal, termios.TCSADRAIN)
+        except termios.error:
             return []
         has_more = bool(select.select([self._terminal], [], [], 0)[0])
         return self._parser.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
@@ -246,17 +252,6 @@ class Keyboard:
             self._before = termios.tcgetattr(self._terminal)
         except (OSError, termios.error):
             self.close()
-
-    def _take(self) -> bool:
-        """Set character mode if we are in the foreground; a shell that suspended us has its own settings."""
-        if self._terminal is None or not _is_foreground(self._terminal):
-            return False
-        try:
-            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
-                tty.setcbreak(self._terminal, termios.TCSADRAIN)
-        except termios.error:
-            return False
-        return True
 
     def close(self) -> None:
         """Restore the terminal's settings."""
