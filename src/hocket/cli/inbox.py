@@ -10,19 +10,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.question_prompt import details, headline, question_text, reply_command, reply_commands
 from hocket.cli.run import start_and_watch
-from hocket.cli.usage import (
-    FLAG,
-    JSON,
-    PLAIN,
-    QUIET,
-    REF,
-    SECONDS,
-    SESSION,
-    Argument,
-    ArgumentError,
-    Option,
-    command,
-)
+from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, ArgumentError, Option, command
 from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
 from hocket.views.event_text import answer_text, wants_text
@@ -328,21 +316,17 @@ class MessageExchange:
                 self._begun.add(data.get("turn"))
             self.outcome = None
         elif kind == "turn.ended":
-            return self._turn_ended(event)
-        return False
-
-    def _turn_ended(self, event: Event) -> bool:
-        """A turn that began after the message, was not started by another event and answers no earlier message is the
-        answer. Any other turn is the answer only if no further turn begins: then it took the message into account."""
-        data = event["data"]
-        is_new = data.get("turn") in self._begun
-        if not data.get("origin") and data.get("turn") != FIRST_TURN:
-            if is_new and not self._ahead:
+            # A turn that began after the message, was not started by another event and answers no earlier message is
+            # the answer. Any other turn is the answer only if no further turn begins: then it took the message into
+            # account.
+            is_new = data.get("turn") in self._begun
+            if not data.get("origin") and data.get("turn") != FIRST_TURN:
+                if is_new and not self._ahead:
+                    self.outcome = event
+                    return True
+                self._ahead = max(0, self._ahead - 1)
+            if data.get("idle") and (is_new or not self._interrupting):
                 self.outcome = event
-                return True
-            self._ahead = max(0, self._ahead - 1)
-        if data.get("idle") and (is_new or not self._interrupting):
-            self.outcome = event
         return False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket.cli.format import parse_count, parse_dollars, parse_duration, parse_since
 from hocket.cli.usage import (
@@ -48,23 +48,14 @@ class MissingValue(ArgumentError):
         self.option = option
 
 
-class Selection(NamedTuple):
-    """The command that a command line names."""
-
-    names: list[str]
-    command: Command | Group
-    words: list[str]
-    """What follows the names."""
-
-
-def select(words: list[str]) -> Selection:
-    """Find the command that the first words name, or the innermost group if they name none."""
+def select(words: list[str]) -> tuple[list[str], Command | Group, list[str]]:
+    """The command that the first words name, or the innermost group; before it its names, after it further words."""
     if not words or words[0] not in COMMANDS:
-        return Selection([], ROOT, words)
+        return [], ROOT, words
     found = load(words[0])
     if isinstance(found, Group) and words[1:] and words[1] in found.commands:
-        return Selection(words[:2], found.commands[words[1]], words[2:])
-    return Selection(words[:1], found, words[1:])
+        return words[:2], found.commands[words[1]], words[2:]
+    return words[:1], found, words[1:]
 
 
 # --- Words to values ----------------------------------------------------------------------------------------
@@ -72,7 +63,8 @@ def select(words: list[str]) -> Selection:
 
 def parse(command: Command, words: list[str]) -> dict[str, Any]:
     """The values of all parameters by name. Raises ArgumentError, or HelpRequested."""
-    own, passed = split_passed(words) if command.passing else (words, ())
+    end = words.index("--") if command.passing and "--" in words else len(words)
+    own, passed = words[:end], tuple(words[end + 1 :])
     values: dict[str, Any] = {option.name: option.default for option in command.options}
     arguments: list[str] = []
     for option, text in tokens(command, own):
@@ -87,14 +79,6 @@ def parse(command: Command, words: list[str]) -> dict[str, Any]:
             values[option.name] = (*values[option.name], value) if option.many else value
     values |= _place(command.arguments, arguments)
     return values | {"passed": passed} if command.passing else values
-
-
-def split_passed(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The words before the first ``--``, and those after it."""
-    if "--" not in words:
-        return words, ()
-    place = words.index("--")
-    return words[:place], tuple(words[place + 1 :])
 
 
 def tokens(command: Command, words: list[str]) -> Iterator[tuple[Option | None, str]]:

@@ -8,15 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hocket.cli.format import (
-    NEEDS_YOU,
-    STATUS_LABELS,
-    cost_text,
-    exact_cost,
-    format_table,
-    paint,
-    truncate,
-)
+from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, cost_text, exact_cost, format_table, paint, truncate
 from hocket.cli.question_prompt import question_text, reply_to, with_reply
 from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, THOUGHT, parking, text_of, tone_of
@@ -213,8 +205,14 @@ def _worktree_lines(step: dict[str, Any]) -> list[str]:
     where = f", in {step['worktree']}" if step.get("worktree") else ""
     branch, head = step.get("branch"), step.get("head")
     on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head and step.get("commits") else ""
-    work = _work(step) if on else _work(step).removesuffix(",")
-    line = f"{step['agent']}: {work}{on}{where}"
+    commits, left = step.get("commits"), step.get("uncommitted")
+    work = "commits unknown" if commits is None else f"{commits} commit{'s' if commits != 1 else ''}"
+    if left is None:
+        work += ", uncommitted changes unknown"
+    elif left:
+        work += f", {left} file{'s' if left != 1 else ''} not committed"
+    comma = "," if on and left != 0 else ""
+    line = f"{step['agent']}: {work}{comma}{on}{where}"
     more = [f"besides: {step['besides']}" if step.get("besides") else "", " · ".join(_git_commands(step))]
     return [one_line(line), *(f"    {one_line(part)}" for part in more if part)]
 
@@ -230,11 +228,3 @@ def _git_commands(step: dict[str, Any]) -> Iterator[str]:
         yield f"{git} merge {shlex.quote(branch)}"
     if branch and not folder:
         yield f"{git} branch -d {shlex.quote(branch)}"
-
-
-def _work(step: dict[str, Any]) -> str:
-    commits, left = step.get("commits"), step.get("uncommitted")
-    done = "commits unknown" if commits is None else f"{commits} commit{'s' if commits != 1 else ''}"
-    if left is None:
-        return f"{done}, uncommitted changes unknown,"
-    return f"{done}, {left} file{'s' if left != 1 else ''} not committed," if left else done

@@ -43,7 +43,7 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view, wait_for_end
+from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view
 from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
 from hocket.views.event_text import parking
@@ -288,7 +288,10 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     client = access.connect(talk=not as_json)
     run = client.run(ref)
     if run["status"] not in ENDED:
-        if not wait_for_end(client, run["id"], timeout):
+        deadline = None if timeout is None else time.monotonic() + timeout
+        tick = None if timeout is None else min(0.1, max(timeout, 0.001))
+        events = client.follow_ticking(run["id"], tick)
+        if any(deadline is not None and time.monotonic() > deadline for _ in events):
             late, state = client.run(run["id"]), "it continues"
             if late["status"] == "waiting" and late.get("parked_until"):
                 waits = parking({**late, "until": late["parked_until"]}, time.time())

@@ -14,15 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.format import (
-    NEEDS_YOU,
-    STATUS_LABELS,
-    display_width,
-    short_cost,
-    short_count,
-    truncate,
-    wrap,
-)
+from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, short_cost, short_count, truncate, wrap
 from hocket.cli.plain import AGENT_COLUMNS, chain_line, group_bracket, lines_of, question_with_reply
 from hocket.cli.question_prompt import QuestionPrompt, fold, question_text, reply_to
 from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
@@ -213,16 +205,22 @@ def _usage_parts(view: RunView) -> list[str]:
 
 def step_line(view: RunView, step: StepView, now: float, columns: int) -> Text:
     """One step: glyph, name, iteration, time, usage, last output, and how long ago that was."""
-    style = TONES[ALERT] if step.question else STYLES.get(step.status, "dim")
+    is_active = bool(step.gate) or step.status == "running"
+    glyph = "·" if step.status == "pending" else STATUS_LABELS.get(step.status, "·")[0]
+    if step.question:
+        glyph = NEEDS_YOU[0]
+    elif is_active:
+        glyph = SPINNER[int(now * 8) % len(SPINNER)]
     elapsed = step.elapsed(now)
     line = Text.assemble(
-        (f"{_glyph(step, now)}  ", style),
+        (f"{glyph}  ", TONES[ALERT] if step.question else STYLES.get(step.status, "dim")),
         (group_bracket(view, step), "dim"),
         f"{_name(view, step.agent)}  {step.iterations():>5}  {duration(elapsed) if elapsed is not None else '':>7}  ",
         _usage_cells(view, step.cost, step.tokens),
     )
     last, tone = (reply_to(view, step.question), "bold") if step.question else (step.gate or step.last, "dim")
-    silence = _silence(step, now)
+    silent = int(now - step.output_at) if is_active and not step.question and step.output_at is not None else 0
+    silence = "" if silent < 2 else f"  {silent}s" if silent < 60 else f"  {duration(silent)}"
     line.append(truncate(last, max(10, columns - line.cell_len - len(silence))) + silence, style=tone)
     return line
 
@@ -249,18 +247,3 @@ def _usage_cells(view: RunView, cost: float | None, tokens: int | None) -> str:
         return ""
     used = f"{short_count(tokens)} tok" if tokens is not None else ""
     return f"{used:>10}  {short_cost(cost):>7}  "
-
-
-def _silence(step: StepView, now: float) -> str:
-    """How long a running step, or its gate, has been without output."""
-    is_active = step.gate or step.status == "running"
-    silent = int(now - step.output_at) if is_active and step.output_at is not None else 0
-    return "" if silent < 2 or step.question else f"  {silent}s" if silent < 60 else f"  {duration(silent)}"
-
-
-def _glyph(step: StepView, now: float) -> str:
-    if step.question:
-        return NEEDS_YOU[0]
-    if step.status == "running" or step.gate:
-        return SPINNER[int(now * 8) % len(SPINNER)]
-    return "·" if step.status == "pending" else STATUS_LABELS.get(step.status, "·")[0]

@@ -387,13 +387,6 @@ def watch(
     raise AssertionError(NOT_ENDED)
 
 
-def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
-    """Wait until a run has ended; False if the time is up first."""
-    deadline = None if seconds is None else time.monotonic() + seconds
-    tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    return all(deadline is None or time.monotonic() <= deadline for _ in client.follow_ticking(run, tick))
-
-
 def stream_json(client: Client, run: str, is_last: Callable[[Event, str], bool] = ends_run) -> Event:
     """Write every event as it comes, up to the last one, and return that."""
     for event in client.follow_ticking(run, FLUSH_SECONDS):

@@ -71,29 +71,22 @@ def _error_output(data: Data) -> str | None:
 
 def _gate(data: Data) -> str:
     """The verdict; below a failure the end of the gate's output."""
-    output = [] if data.get("passed") else _last_lines(str(data.get("output") or ""))
+    output = [] if data.get("passed") else terminal_output(str(data.get("output") or "")).split("\n")
+    output = [shorten(line.rstrip(), LINE_LIMIT) for line in output if line.strip()]
+    if len(output) > GATE_LINES:
+        output = ["…", *output[-GATE_LINES:]]
     return "\n".join([gate_verdict(data), *(f"| {line}" for line in output)])
 
 
 def gate_verdict(data: Data) -> str:
     """``gate passed: make test``."""
-    return f"gate {_verdict(data)}: {one_line(str(data.get('command', '')))}"
+    failed = "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
+    return f"gate {'passed' if data.get('passed') else failed}: {one_line(str(data.get('command', '')))}"
 
 
 def gate_running(data: Data) -> str:
     """``gate: make test``."""
     return f"gate: {shorten(one_line(str(data.get('command', ''))), LINE_LIMIT)}"
-
-
-def _last_lines(text: str) -> list[str]:
-    lines = [shorten(line.rstrip(), LINE_LIMIT) for line in terminal_output(text).split("\n") if line.strip()]
-    return ["…", *lines[-GATE_LINES:]] if len(lines) > GATE_LINES else lines
-
-
-def _verdict(data: Data) -> str:
-    if data.get("passed"):
-        return "passed"
-    return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
 
 
 def _reason(data: Data) -> str:
@@ -146,13 +139,10 @@ def _input(data: Data) -> str | None:
         return "interrupted"
     text = shorten(one_line(_text(data)), LINE_LIMIT)
     if data.get("kind") == "session_message":
-        return f"> message from session {_sender(data)}: {text}"
+        sender = data.get("sender") or {}
+        name = one_line(str(sender.get("name") or sender.get("address") or "unknown"))
+        return f"> message from session {name}: {text}"
     return f"> {text}" if data.get("kind") == "message" else None
-
-
-def _sender(data: Data) -> str:
-    sender = data.get("sender") or {}
-    return one_line(str(sender.get("name") or sender.get("address") or "unknown"))
 
 
 def prompt_line(data: Data) -> str | None:
