@@ -8,7 +8,7 @@ import pytest
 
 from hocket.cli.format import display_width, wrap
 from hocket.cli.question_prompt import GRACE_SECONDS, QuestionPrompt
-from hocket.cli.watch import KeyParser
+from hocket.cli.watch import Keyboard
 from hocket.views.run_view import RunView
 
 LATER = GRACE_SECONDS + 0.1
@@ -205,27 +205,27 @@ ARROWS = ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"]
 
 @pytest.mark.parametrize("sent", ARROWS)
 def test_an_arrow_is_no_letter(sent: str) -> None:
-    assert KeyParser().keys(sent) == []
+    assert Keyboard().split(sent) == []
 
 
 @pytest.mark.parametrize("sent", ARROWS)
 def test_an_arrow_that_comes_in_pieces_is_no_letter_either(sent: str) -> None:
-    typed = KeyParser()
-    assert [key for piece in sent for key in typed.keys(piece)] == []
-    assert typed.keys("A") == ["A"], "what comes behind it counts"
+    typed = Keyboard()
+    assert [key for piece in sent for key in typed.split(piece)] == []
+    assert typed.split("A") == ["A"], "what comes behind it counts"
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1bO", "\x1b[1;"])
 def test_the_end_of_an_arrow_may_take_its_time(begun: str) -> None:
-    typed = KeyParser()
-    assert [*typed.keys(begun), *typed.keys(""), *typed.keys("A")] == []
+    typed = Keyboard()
+    assert [*typed.split(begun), *typed.split(""), *typed.split("A")] == []
 
 
 def test_a_lone_escape_is_a_key_once_nothing_has_followed_it() -> None:
-    typed = KeyParser()
-    assert [typed.keys("\x1b"), typed.keys(""), typed.keys("")] == [[], ["\x1b"], []]
-    assert typed.keys("a\x1b[Bö") == ["a", "ö"]
-    assert typed.keys("d") == ["d"]
+    typed = Keyboard()
+    assert [typed.split("\x1b"), typed.split(""), typed.split("")] == [[], ["\x1b"], []]
+    assert typed.split("a\x1b[Bö") == ["a", "ö"]
+    assert typed.split("d") == ["d"]
 
 
 def test_each_line_of_a_command_is_a_line_and_one_that_goes_on_has_no_bar() -> None:

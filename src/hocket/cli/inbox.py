@@ -229,10 +229,7 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None,
                 break
         if deadline is not None and time.monotonic() > deadline:
             break
-    return _report_answer(client.request("GET", f"{path}/{quote(asked['id'])}"), as_json)
-
-
-def _report_answer(state: dict[str, Any], as_json: bool) -> int:
+    state = client.request("GET", f"{path}/{quote(asked['id'])}")
     said = state["answer"]
     if as_json:
         access.write_json(state)

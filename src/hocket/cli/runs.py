@@ -91,15 +91,13 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
 def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, Any]) -> dict[str, Any]:
     """The body of a start request, with only the options that were given."""
     body = {
+        **{name: value for name, value in options.items() if name != "passed"},
         "agent": agent,
         "prompt": access.pick_prompt(prompt, None, place),
         "cwd": place,
         "args": options["passed"],
         "env": access.environment(place),
-        "timeout": options["timeout"],
         "session": options["session"] or None,
-        "on_question": options["on_question"],
-        **{option.name: options[option.name] for option in SPENDING},
     }
     return {name: value for name, value in body.items() if value is not None}
 

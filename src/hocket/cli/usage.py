@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
 from hocket.errors import UsageError
@@ -49,25 +49,15 @@ class Option:
         self.show_default = show_default
 
 
-class Argument:
+class Argument(NamedTuple):
     """A positional argument, or with ``many`` all remaining ones. ``metavar`` stands in the usage line as it is."""
 
-    def __init__(
-        self,
-        name: str,
-        metavar: str | None = None,
-        *,
-        many: bool = False,
-        required: bool = True,
-        kind: Kind = TEXT,
-        completes: str | None = None,
-    ) -> None:
-        self.name = name
-        self.metavar = metavar
-        self.many = many
-        self.required = required
-        self.kind = kind
-        self.completes = completes
+    name: str
+    metavar: str | None = None
+    many: bool = False
+    required: bool = True
+    kind: Kind = TEXT
+    completes: str | None = None
 
 
 class Command:

@@ -225,7 +225,7 @@ class Keyboard:
         self._terminal: int | None = None
         self._before: list[Any] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._parser = KeyParser()
+        self._unfinished = ""
 
     def pressed(self) -> list[str]:
         """The keys since the last call, without those that send escape sequences.
@@ -244,7 +244,19 @@ class Keyboard:
         except termios.error:
             return []
         has_more = bool(select.select([self._terminal], [], [], 0)[0])
-        return self._parser.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
+        return self.split(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
+
+    def split(self, piece: str) -> list[str]:
+        """The keys in the next piece of input; an empty one means that nothing more has arrived.
+
+        Escape sequences are dropped, also those that arrive in several pieces.
+        """
+        text = self._unfinished + piece
+        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
+        # An escape with nothing after it is the Escape key.
+        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
+        whole = text.removesuffix(self._unfinished)
+        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
 
     def _open(self) -> None:
         try:
@@ -264,22 +276,6 @@ class Keyboard:
             pass  # the terminal is gone, and its settings with it
         os.close(self._terminal)
         self._terminal = self._before = None
-
-
-class KeyParser:
-    """Splits terminal input into keys. Escape sequences are dropped, also those that arrive in several pieces."""
-
-    def __init__(self) -> None:
-        self._unfinished = ""
-
-    def keys(self, piece: str) -> list[str]:
-        """The keys in the next piece; an empty one means that nothing more has arrived."""
-        text = self._unfinished + piece
-        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
-        # An escape with nothing after it is the Escape key.
-        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
-        whole = text.removesuffix(self._unfinished)
-        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
 
 
 def _is_foreground(terminal: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket.views.text import date_and_time, one_line, terminal_output, upcoming_time
 
@@ -20,14 +20,6 @@ _MAIN_ARGUMENTS = (
     *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
 )
 """The arguments that say best what a tool call does, best first."""
-
-
-class EventText(NamedTuple):
-    """How events of one type are shown."""
-
-    tone: str
-    text: Callable[[Data], str | None]
-    """From the event's data; None or blank if the event is not worth a line."""
 
 
 def tool_summary(tool: str, arguments: Any) -> str:
@@ -165,32 +157,38 @@ def _with_text(head: str, data: Data) -> str:
     return f"{one_line(head)}: {text}" if text else one_line(head)
 
 
-EVENT_TEXTS: dict[str, EventText] = {
-    "run.created": EventText(ASIDE, prompt_line),
-    "text": EventText(SAID, _text),
-    "raw": EventText(SAID, _error_output),
-    "gate": EventText(SAID, _gate),
-    "gate.started": EventText(ASIDE, gate_running),
-    "progress": EventText(
-        NOTICE, lambda data: "no progress: no changes and no new output" if data.get("changed") is False else None
+EVENT_TEXTS: dict[str, tuple[str, Callable[[Data], str | None]]] = {
+    "run.created": (ASIDE, prompt_line),
+    "text": (SAID, _text),
+    "raw": (SAID, _error_output),
+    "gate": (SAID, _gate),
+    "gate.started": (ASIDE, gate_running),
+    "progress": (
+        NOTICE,
+        lambda data: "no progress: no changes and no new output" if data.get("changed") is False else None,
     ),
-    "worktree": EventText(NOTICE, lambda data: one_line(f"works on branch {data.get('branch')} in {data.get('path')}")),
-    "unparked": EventText(NOTICE, lambda data: "continues"),
-    "run.ended": EventText(
-        SAID, lambda data: None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
+    "worktree": (NOTICE, lambda data: one_line(f"works on branch {data.get('branch')} in {data.get('path')}")),
+    "unparked": (NOTICE, lambda data: "continues"),
+    "run.ended": (
+        SAID,
+        lambda data: None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}"),
     ),
-    "input": EventText(ASIDE, _input),
-    "tool.started": EventText(ASIDE, lambda data: tool_summary(str(data.get("name")), data.get("input"))),
-    "tool.finished": EventText(
-        ASIDE, lambda data: _with_text(f"{data.get('name')} failed", data) if data.get("error") else None
+    "input": (ASIDE, _input),
+    "tool.started": (ASIDE, lambda data: tool_summary(str(data.get("name")), data.get("input"))),
+    "tool.finished": (
+        ASIDE,
+        lambda data: _with_text(f"{data.get('name')} failed", data) if data.get("error") else None,
     ),
-    "member": EventText(ASIDE, _member),
-    "thinking": EventText(THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
-    "notice": EventText(NOTICE, _notice),
-    "rate_limited": EventText(NOTICE, _rate_limited),
-    "turn.ended": EventText(NOTICE, _turn_ended),
+    "member": (ASIDE, _member),
+    "thinking": (THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
+    "notice": (NOTICE, _notice),
+    "rate_limited": (NOTICE, _rate_limited),
+    "turn.ended": (NOTICE, _turn_ended),
 }
-"""Types without an entry, other than ``question``, ``answer`` and ``parked``, are for programs only."""
+"""By type, the tone and the text, which is None or blank for an event that is not worth a line.
+
+Types without an entry, other than ``question``, ``answer`` and ``parked``, are for programs only.
+"""
 
 
 def text_of(event: Data, question: Data | None = None) -> str | None:
@@ -203,7 +201,7 @@ def text_of(event: Data, question: Data | None = None) -> str | None:
     if event["type"] == "answer":
         return answer_text(event["data"], question)
     entry = EVENT_TEXTS.get(event["type"])
-    return entry.text(event["data"]) if entry is not None else None
+    return entry[1](event["data"]) if entry is not None else None
 
 
 def tone_of(event: Data) -> str | None:
@@ -218,4 +216,4 @@ def tone_of(event: Data) -> str | None:
     ):
         return NOTICE
     entry = EVENT_TEXTS.get(kind)
-    return entry.tone if entry is not None else None
+    return entry[0] if entry is not None else None

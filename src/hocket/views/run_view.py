@@ -7,7 +7,7 @@ last line of output, open questions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.views.event_text import gate_running, gate_verdict, prompt_line, tool_summary
 from hocket.views.text import one_line, terminal_output
@@ -17,11 +17,6 @@ Event = dict[str, Any]
 _ACTIVE_MEMBER = ("started", "running", "pending")
 _QUESTION_EVENTS = frozenset({"question", "answer", "turn.ended", "run.ended"})
 _GATE_EVENTS = frozenset({"gate", "gate.started"})
-
-
-def event_timestamp(event: Event) -> float:
-    """When an event happened, by the clock of the server."""
-    return float(event["ts"])
 
 
 class HelperView:
@@ -114,17 +109,16 @@ class ProcessView:
                 step.tokens = (step.tokens or 0) + more
 
 
-class OpenQuestion:
+class OpenQuestion(NamedTuple):
     """A question that has no answer yet."""
 
-    def __init__(self, event: Event, since: float, asked_by: str, run_name: object) -> None:
-        self.run: str = event["run"]
-        self.data: dict[str, Any] = event["data"]
-        self.since = since
-        self.asked_by = asked_by
-        """``agent``, or ``agent/sub-agent``."""
-        self.run_name = run_name
-        """The run's number, else its id."""
+    run: str
+    data: dict[str, Any]
+    since: float
+    asked_by: str
+    """``agent``, or ``agent/sub-agent``."""
+    run_name: object
+    """The run's number, else its id."""
 
 
 class RunView:
@@ -137,7 +131,7 @@ class RunView:
         self,
         root: str,
         steps: list[tuple[str, int]] | None = None,
-        time_of: Callable[[Event], float] = event_timestamp,
+        time_of: Callable[[Event], float] = lambda event: float(event["ts"]),
     ) -> None:
         self.root = root
         self.number: int | None = None
@@ -242,7 +236,7 @@ class RunView:
             process = self.processes.get(run)
             number = process.number if process else self.number if run == self.root else None
             name = run if number is None else number
-            question = OpenQuestion(event, self._time_of(event), self.speaker_of(event), name)
+            question = OpenQuestion(run, data, self._time_of(event), self.speaker_of(event), name)
             self.questions[run, data["id"]] = question
         elif kind == "answer":
             self.answered = self.questions.pop((run, data["id"]), None)
