@@ -2,59 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from patience import PATIENCE
 from world import Hocket
 
 from hocket import __version__
 from hocket.cli import forkhestra, main
 from hocket.cli.parser import summary
 from hocket.cli.usage import COMMANDS, Group, load
-
-HEAVY = (
-    "rich",
-    "asyncio",
-    "dataclasses",
-    "msgspec",
-    "hocket.model",
-    "hocket.chain.parse",
-    "ssl",
-    "http.client",
-    "sqlite3",
-)
-
-
-def modules_after(*args: str, home: Path) -> set[str]:
-    """What a command has imported when it is done, whatever became of it."""
-    program = (
-        "import sys, atexit; atexit.register(lambda: print('\\nMODULES', *sys.modules));"
-        f"from hocket.cli import main; main({list(args)!r})"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE)
-    return set(done.stdout.rpartition("MODULES ")[2].split())
-
-
-def test_version_loads_no_client(home: Path) -> None:
-    assert not {"json", "socket", "hocket.client", *HEAVY} & modules_after("--version", home=home)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1"), ("send", "1", "x"), ("answer", "1", "no")],
-)
-@pytest.mark.shared_server
-def test_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
-    assert not set(HEAVY) & modules_after(*words, home=home)
-
-
-def test_plain_run_loads_nothing_heavy(home: Path, project: Path) -> None:
-    loaded = modules_after("run", "true", "--cwd", str(project), "--timeout", "1m", home=home)
-    assert "hocket.cli.plain" in loaded
-    assert not set(HEAVY) & loaded
 
 
 def test_both_programs_print_their_version(capsys: pytest.CaptureFixture[str]) -> None:

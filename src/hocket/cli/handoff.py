@@ -106,9 +106,6 @@ def handoff(words: tuple[str, ...], timeout: float, result: str | None, **option
         return leaving.code
 
 
-# --- Starting ----------------------------------------------------------------------------------------------
-
-
 def _start(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, Any]:
     """Hand the task over; returns the ids of task, hand-off and run."""
     if len(words) not in (2, 3):
@@ -143,9 +140,6 @@ def _existing(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any
         raise NotFound(f"run {run['number']} is not a hand-off", f"its result: hocket wait {run['number']}")
     record = client.request("GET", f"/api/tasks/{quote(run['task'])}/handoffs/{quote(run['id'])}")
     return {"task": run["task"], "handoff": record["id"], "run": run["id"], "agent": run["agent"]}
-
-
-# --- Waiting -----------------------------------------------------------------------------------------
 
 
 class HandoffDisplay(PlainDisplay):

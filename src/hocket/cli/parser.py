@@ -58,9 +58,6 @@ def select(words: list[str]) -> tuple[list[str], Command | Group, list[str]]:
     return words[:1], found, words[1:]
 
 
-# --- Words to values ----------------------------------------------------------------------------------------
-
-
 def parse(command: Command, words: list[str]) -> dict[str, Any]:
     """The values of all parameters by name. Raises ArgumentError, or HelpRequested."""
     end = words.index("--") if command.passing and "--" in words else len(words)
@@ -179,9 +176,6 @@ def _convert(kind: Kind, text: str, name: str) -> Any:
     return value
 
 
-# --- Help ---------------------------------------------------------------------------------------------------
-
-
 def help_text(path: str, command: Command | Group, columns: int) -> str:
     """What ``path --help`` prints on a terminal with so many columns."""
     width = max(min(columns, MAX_WIDTH) - 2, MIN_WIDTH)
@@ -194,9 +188,7 @@ def help_text(path: str, command: Command | Group, columns: int) -> str:
         usage = " ".join(["[OPTIONS]", *map(argument_usage, command.arguments)])
         about, options, rows = command.function.__doc__ or "", [*command.options, HELP], []
     parts = [f"Usage: {path} {usage}\n", _prose(about, width)]
-    defaults = {one.name: f" [default: {one.default}]" for one in options if one.show_default}
-    described = [(_option_usage(one), one.help + defaults.get(one.name, "")) for one in options]
-    parts.append("Options:\n" + _table(described, width))
+    parts.append("Options:\n" + _table([(_option_usage(one), one.help) for one in options], width))
     if rows:
         parts.append("Commands:\n" + _table(rows, width))
     parts.append("Example:\n" + "".join(f"  {line}\n" for line in command.examples))

@@ -23,9 +23,6 @@ _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
 """By tone; the output of agents has none."""
 
 
-# --- Lines of the log ---------------------------------------------------------------------------------------
-
-
 def lines_of(view: RunView, event: Event, verbose: bool = False) -> list[str]:
     """What an event adds to the log. The view has the event already."""
     if event["type"] == "run.started" and event["run"] != view.root and view.step_of(event["run"]):
@@ -116,9 +113,6 @@ class PlainDisplay(RunDisplay):
             sys.stderr.flush()
 
 
-# --- The summary --------------------------------------------------------------------------------------------
-
-
 def summary(view: RunView, now: float, columns: int | None = None) -> list[str]:
     """The last lines of a run: its steps, how it ended, and what to type next."""
     has_usage = any(step.cost is not None or step.tokens is not None for step in view.steps)
@@ -189,9 +183,6 @@ def chain_line(view: RunView) -> str:
         opening = ", " if joined else f"{' → ' if before else ''}{'(' if joins else ''}"
         line += f"{opening}{text}{')' if joined and not joins else ''}"
     return line
-
-
-# --- Worktrees that steps left ------------------------------------------------------------------------------
 
 
 def worktree_lines(steps: list[dict[str, Any]], run: str) -> list[str]:

@@ -167,7 +167,6 @@ class QuestionPrompt:
         """The idempotency keys of the answers given here."""
         self.is_cut = False
         """True if the question did not fit when it was last drawn, so that it has to be printed above."""
-        self._index = 0
         self._count = 0
         self._since = 0.0
         self._shows_rule = False
@@ -185,14 +184,11 @@ class QuestionPrompt:
         """Choose the question to show: the current one while it is open, else the oldest."""
         questions = list(view.questions.values())
         self._count = len(questions)
-        if self.question in questions:
-            self._index = questions.index(self.question)
-        elif self.question is not None or questions:
-            self._show(questions, 0, now)
+        if self.question not in questions:
+            self._show(questions[0] if questions else None, now)
 
-    def _show(self, questions: Sequence[OpenQuestion], index: int, now: float) -> None:
-        self.question = questions[index] if questions else None
-        self._index, self._since, self._shows_rule = index, now, False
+    def _show(self, question: OpenQuestion | None, now: float) -> None:
+        self.question, self._since, self._shows_rule = question, now, False
         self._reset_input()
 
     def fail(self, message: str) -> None:
@@ -212,15 +208,17 @@ class QuestionPrompt:
         if self._typing is not None:
             return self._type(keys)
         if len(keys) == 1:
-            return self._choose(keys[0], self.question.data, view, now)
+            return self._choose(keys[0], self.question, view, now)
         if keys and keys[0] in self._typing_keys(self.question.data):
             self._start_typing(keys[0])
             self._type([key for key in keys[1:] if key.isprintable()])
         return None
 
-    def _choose(self, key: str, data: Data, view: RunView, now: float) -> Data | None:
+    def _choose(self, key: str, question: OpenQuestion, view: RunView, now: float) -> Data | None:
+        data = question.data
         if key == "n" and self._count > 1:
-            self._show(list(view.questions.values()), (self._index + 1) % self._count, now)
+            questions = list(view.questions.values())
+            self._show(questions[(questions.index(question) + 1) % len(questions)], now)
         elif key in self._typing_keys(data):
             self._start_typing(key)
         elif key == "a" and not wants_text(data):

@@ -331,9 +331,6 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
     return 1 if survivors else 0
 
 
-# --- Logs ---------------------------------------------------------------------------------------------------
-
-
 @command(
     REF,
     Option("-f", "--follow", kind=FLAG, help="Continue until the run has ended."),

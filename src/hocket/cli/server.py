@@ -31,7 +31,7 @@ STOP_RETRY_SECONDS = 1.0
 
 @command(
     Option("--port", kind=PORT, metavar="N", help="Listen on this port; 0 takes any free one."),
-    Option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen on this address."),
+    Option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen on this address (default 127.0.0.1)."),
     Option("--allow-remote", kind=FLAG, help="Allow an address that other machines can reach."),
     examples=("hocket serve", "hocket serve --port 0"),
 )

@@ -22,7 +22,6 @@ from hocket.views.text import one_line, strip_controls
 Task = dict[str, Any]
 
 STATUSES = ("pending", "active", "waiting", "completed", "failed")
-LISTED = 20
 NO_TASKS = 'No tasks. Create one: hocket task new "DESCRIPTION"'
 TASK = Argument("ref", "TASK")
 
@@ -55,7 +54,7 @@ def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
 
 @command(
     Option("--status", kind=STATUSES, help="List only tasks with this status."),
-    Option("--limit", kind=COUNT, metavar="N", default=LISTED, show_default=True, help="List at most N tasks."),
+    Option("--limit", kind=COUNT, metavar="N", default=20, help="List at most N tasks (default 20)."),
     JSON,
     examples=("hocket task list", "hocket task list --status waiting --json"),
 )
@@ -341,8 +340,6 @@ def import_(places: tuple[str, ...], as_json: bool) -> int:
     return code
 
 
-# --- Files --------------------------------------------------------------------------------------------------
-
 TASK_FILE, ATTACHMENTS = "task.json", "attachments"
 MAX_TASK_FILE = 64 * 1024 * 1024
 
@@ -403,9 +400,6 @@ def write_atomically(path: str, content: bytes) -> None:
         raise BadDirectory(f"{path!r} cannot be written: {error.strerror}") from error
 
 
-# --- Exporting tasks -----------------------------------------------------------------------------------------
-
-
 def _export_task(client: Client, task: dict[str, Any], folder: str) -> str:
     """Write one task below a folder and return the path of its file, which is written last."""
     place = os.path.join(folder, _file_name(task["id"]))
@@ -431,9 +425,6 @@ def _file_name(name: object) -> str:
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise UsageError(f"{str(name)[:80]!r} is not a valid file name")
     return name
-
-
-# --- Importing tasks ----------------------------------------------------------------------------------------
 
 
 def _report_imported(task: dict[str, Any], client: Client) -> None:

@@ -34,7 +34,6 @@ class Option:
         metavar: str | None = None,
         name: str | None = None,
         default: Any = None,
-        show_default: bool = False,
         many: bool = False,
         completes: str | None = None,
     ) -> None:
@@ -46,7 +45,6 @@ class Option:
         self.metavar = metavar
         self.default = False if kind == FLAG else () if many else default
         self.many = many
-        self.show_default = show_default
 
 
 class Argument(NamedTuple):

@@ -60,8 +60,6 @@ class Client:
         """A client of the same server that never starts it; it may be used in another thread."""
         return Client(self.home, socket_path=self._socket_path, token=self._token)
 
-    # Requests
-
     def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
         """Send a request and return the ``data`` of its response, retrying until a complete response arrives.
 
@@ -102,8 +100,6 @@ class Client:
         """One run by id, unique prefix or number."""
         run: dict[str, Any] = self.request("GET", f"/api/runs/{quote(ref)}")
         return run
-
-    # Following
 
     def follow(self, run: str, after: int = 0, follow: bool = True) -> Iterator[Event]:
         """Every event of a run and of its tree after ``after``, each once, up to the run's own ``run.ended``.
@@ -176,8 +172,6 @@ class Client:
     def _notify(self, text: str) -> None:
         if self.notice:
             self.notice(text)
-
-    # Connections
 
     def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
         """The pieces of a response, as ``Connection.body`` yields them."""

@@ -35,9 +35,6 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-# --- The lock file ------------------------------------------------------------------------------------------
-
-
 def read_lock(home: str) -> dict[str, Any]:
     """What the newest server of this home wrote about itself; empty if that is not readable."""
     try:
@@ -85,9 +82,6 @@ def is_outdated(home: str) -> bool:
             f"install hocket {version} here, or stop that server with: hocket server stop",
         )
     return theirs < ours
-
-
-# --- Connecting ---------------------------------------------------------------------------------------------
 
 
 def connect(home: str, socket_path: str) -> socket.socket | None:
