@@ -180,11 +180,9 @@ def _watch(client: Client, made: dict[str, Any], display: HandoffDisplay, signal
         client.notice = display.say
         if run["status"] not in ENDED:
             display.say(f"run {run['number']}: waiting for {strip_controls(str(made['agent']))}")
-
+    record = made["handoff"]
     try:
-        watch(
-            client, view, display, signals, lambda event, root: closes(event, made["handoff"]) or ends_run(event, root)
-        )
+        watch(client, view, display, signals, lambda event, root: closes(event, record) or ends_run(event, root))
     except TimeoutError:
         return False
     return True
