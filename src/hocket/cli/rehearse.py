@@ -63,7 +63,7 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.cli.watch import ClientExit, SignalHandler, steady_now, steady_view, stream_json, watch
+from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client.startup import read_lock
 from hocket.config.loading import load as load_config
 from hocket.config.settings import Config
@@ -426,13 +426,13 @@ def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
         return None
 
 
-class Tour(PlainDisplay):
+class Tour(RunDisplay):
     """The steps of the tour, and what it does to the chain while it runs; a broken connection is part of it."""
 
     tick = 0.25
 
     def __init__(self, place: TempHome, project: Path) -> None:
-        super().__init__(quiet=True, colour=config.colour_wanted(sys.stdout.isatty()))
+        self.colour = config.colour_wanted(sys.stdout.isatty())
         self._home = place.home
         self._project = project
         self._columns = access.terminal_width() or COLUMNS

@@ -140,7 +140,7 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
     if as_json:
         access.write_json(runs)
     elif runs:
-        access.write("".join(f"{line}\n" for line in ps_table(runs, time.time(), access.terminal_width())))
+        access.write_lines(ps_table(runs, time.time(), access.terminal_width()))
     else:
         print(_nothing_listed(everything, filters), file=sys.stderr)
     if not as_json and (older := answer["meta"].get("next")) is not None:
@@ -224,7 +224,7 @@ def show(ref: str, full: bool, as_json: bool) -> None:
     if as_json:
         access.write_json(run)
     else:
-        access.write("".join(f"{line}\n" for line in show_lines(run, time.time(), access.terminal_width(), full)))
+        access.write_lines(show_lines(run, time.time(), access.terminal_width(), full))
 
 
 def show_lines(run: Run, now: float, columns: int | None, full: bool = False) -> list[str]:
@@ -413,7 +413,7 @@ def _write_events(
         for event in client.follow(run, follow=False):
             last.extend(lines_for(event))
             after = event["seq"]
-        access.write("".join(f"{line}\n" for line in last))
+        access.write_lines(last)
         sys.stdout.flush()
     for later in client.follow_ticking(run, FLUSH_SECONDS, after, follow) if follow or lines is None else ():
         if later is None:

@@ -31,10 +31,6 @@ def path_of(ref: str, *more: str) -> str:
     return "/".join(["/api/tasks", *map(quote, (ref, *more))])
 
 
-def write_lines(lines: list[str]) -> None:
-    access.write("".join(f"{line}\n" for line in lines))
-
-
 @command(
     Argument("words", "DESCRIPTION...|-", many=True),
     CWD,
@@ -64,7 +60,7 @@ def list_(status: str | None, limit: int, as_json: bool) -> None:
     if as_json:
         access.write_json(found)
     elif found:
-        write_lines(task_table(access.snake_keys(found), time.time(), access.terminal_width()))
+        access.write_lines(task_table(access.snake_keys(found), time.time(), access.terminal_width()))
         if more:
             print(f"More tasks: hocket task list --limit {limit * 5}", file=sys.stderr)
     else:
@@ -113,7 +109,7 @@ def board(everything: bool, as_json: bool) -> None:
         return
     colour = config.colour_wanted(sys.stdout.isatty())
     if shown:
-        write_lines(board_lines(columns, asked_at, now, access.terminal_width(), everything, colour))
+        access.write_lines(board_lines(columns, asked_at, now, access.terminal_width(), everything, colour))
     if not tasks:
         print(NO_TASKS, file=sys.stderr)
     elif hidden := len(tasks) - len(shown):
@@ -141,7 +137,7 @@ def show(ref: str, verbose: bool, as_json: bool) -> None:
         # The prompts of imported runs are unknown.
         if prompt := client.request("GET", path_of(task["id"], "handoffs", one["id"])).get("prompt"):
             prompts[one["id"]] = prompt
-    write_lines(task_lines(task, prompts, time.time(), access.terminal_width(), verbose))
+    access.write_lines(task_lines(task, prompts, time.time(), access.terminal_width(), verbose))
 
 
 @command(
@@ -202,9 +198,8 @@ def status(ref: str, type: str | None, message: str | None, as_json: bool) -> No
 def history(ref: str, as_json: bool) -> None:
     """Print the history of a task, in order."""
     events = access.connect(talk=not as_json).request("GET", path_of(ref, "history"))["events"]
-    access.write_json(events) if as_json else write_lines(
-        history_lines(access.snake_keys(events), access.terminal_width())
-    )
+    lines = history_lines(access.snake_keys(events), access.terminal_width())
+    access.write_json(events) if as_json else access.write_lines(lines)
 
 
 @command(
@@ -240,7 +235,7 @@ def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_
     elif isinstance(found, dict):
         access.print_result(found[key])
     elif found:
-        write_lines(queue_lines(access.snake_keys(found), access.terminal_width()))
+        access.write_lines(queue_lines(access.snake_keys(found), access.terminal_width()))
     else:
         print("The queue is empty.", file=sys.stderr)
 
@@ -282,7 +277,7 @@ def attach(
     if as_json:
         access.write_json(kept)
     elif kept:
-        write_lines([f"{one['size']:>10}  {one['name']}" for one in kept])
+        access.write_lines([f"{one['size']:>10}  {one['name']}" for one in kept])
     else:
         print("No attachments.", file=sys.stderr)
 
