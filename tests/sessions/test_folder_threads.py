@@ -11,7 +11,7 @@ from workflows.engine_fixture import engine_runner
 from world import Bin
 
 from hocket.model import Status
-from hocket.sessions.folder_threads import THREADS, FolderThreads
+from hocket.sessions.background import THREADS, FolderThreads
 
 
 def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: Path, agent: Bin) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import queue
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from store.sample_events import created, ended, said
@@ -56,7 +57,7 @@ def test_who_follows_a_tree_from_its_birth_needs_no_store(tmp_path: Path) -> Non
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
-            log.hub._read = None  # type: ignore[assignment]  # a read would fail
+            log.hub._read = SimpleNamespace(parent=None)  # type: ignore[assignment]  # a read would fail
             follower = asyncio.create_task(log.told(run))
             await log.say("r1", "r1", "first")
             await log.end("r1", "r1")

@@ -32,7 +32,9 @@ def expected_lines(content: bytes, chunk: int, longest: int = 0) -> list[OutputL
     found = content.split(b"\n")
     if found[-1] == b"":
         found.pop()
-    return [OutputLine(line if len(line) <= longest else line[:chunk], len(line)) for line in found]
+    return [
+        OutputLine(line) if len(line) <= max(chunk, longest) else OutputLine(line[:chunk], len(line)) for line in found
+    ]
 
 
 class Ingest:

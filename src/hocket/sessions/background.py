@@ -1,15 +1,21 @@
-"""Background tasks with an owner that ends them, and work that is done once per key."""
+"""Background tasks with an owner that ends them, work that is done once per key, and threads that read folders."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 Known = Callable[[str], T | None]
 """Looks up an earlier result by its key."""
+
+THREADS = 4
 
 log = logging.getLogger("hocket")
 
@@ -56,3 +62,31 @@ class OncePerKey:
             making.add_done_callback(lambda _: self._making.pop(key, None))
         made: T = await asyncio.shield(making)
         return made
+
+
+class FolderThreads:
+    """Threads that read the files of projects, so that a slow project delays only itself.
+
+    What a project's files cost to read is for their author to say, within bounds, and a disk may not answer at all. For
+    each folder one thread works at a time; all other folders have the rest.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._count = threads
+        self._pool = ThreadPoolExecutor(threads, "hocket-folder")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def open(self) -> None:
+        """Start all threads now: later the system might refuse one."""
+        together = Barrier(self._count)
+        for _ in range(self._count):
+            self._pool.submit(together.wait, 1)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, folder: str, function: Callable[..., T], *args: Any) -> T:
+        """What a function returns that reads files of this folder."""
+        turn = self._turns.setdefault(folder, asyncio.Lock())
+        async with turn:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args))

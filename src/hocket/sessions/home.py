@@ -43,16 +43,12 @@ def prepare(home: Path) -> None:
     try:
         if stat.S_IMODE(found.st_mode) & 0o077:
             home.chmod(0o700)
-        _try_to_write(home)
+        # An empty file needs no room, so a full disk passes and a read-only one does not.
+        probe = home / f".writable.{os.getpid()}"
+        probe.touch(mode=0o600)
+        probe.unlink()
     except OSError as error:
         raise HomeError(f"HOCKET_HOME {home} cannot be written: {error.strerror}", _HINT) from error
-
-
-def _try_to_write(home: Path) -> None:
-    """An empty file needs no room, so a full disk passes and a read-only one does not."""
-    probe = home / f".writable.{os.getpid()}"
-    probe.touch(mode=0o600)
-    probe.unlink()
 
 
 def secret_of(home: Path, name: str) -> str:
@@ -96,15 +92,18 @@ def lay_out_program(home: Path, python: str) -> None:
 @contextlib.contextmanager
 def locked(home: Path) -> Iterator[int]:
     """The lock of this home's one server: released with the process however it ends, and not inherited."""
-    descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if not _take(descriptor):
-            raise _running(os.read(descriptor, 65536), home)
-        describe_holder(descriptor)
-        with _alive(home):
-            yield descriptor
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as descriptors:
+        lock = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptors.callback(os.close, lock)
+        if not _take(lock):
+            raise _running(os.read(lock, 65536), home)
+        describe_holder(lock)
+        # The FIFO whose closing shows keepers that their server is gone. Opened for reading as well: for writing only,
+        # it would need a reader.
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(home / ALIVE, 0o600)
+        descriptors.callback(os.close, os.open(home / ALIVE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        yield lock
 
 
 def describe_holder(lock: int, **more: str) -> None:
@@ -114,19 +113,6 @@ def describe_holder(lock: int, **more: str) -> None:
     content = json.dumps(about).encode() + b"\n"
     os.pwrite(lock, content, 0)
     os.ftruncate(lock, len(content))
-
-
-@contextlib.contextmanager
-def _alive(home: Path) -> Iterator[None]:
-    """Hold the FIFO whose closing shows keepers that their server is gone."""
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(home / ALIVE, 0o600)
-    # For reading as well: opening it for writing only would need a reader.
-    descriptor = os.open(home / ALIVE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _take(descriptor: int) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -23,26 +24,22 @@ PAGE_BYTES = 256 * 1024
 """A follower is handed at most so many events, and so many bytes and one event more, before it asks again."""
 
 
+@dataclass(slots=True)
 class _Recent:
     """The tail of one tree's events; complete for everything after ``floor``."""
 
-    __slots__ = ("floor", "lines")
-
-    def __init__(self, floor: int) -> None:
-        self.floor = floor
-        self.lines: deque[EventLine] = deque()
+    floor: int
+    lines: deque[EventLine] = field(default_factory=deque)
 
 
+@dataclass(slots=True)
 class _Reader:
     """One follower: how far it is, and, below the root of a tree, which runs are its own."""
 
-    __slots__ = ("cursor", "is_below", "run")
-
-    def __init__(self, run: Run, cursor: int, is_below: Callable[[str | None], bool]) -> None:
-        self.run = run
-        self.cursor = cursor
-        self.is_below = is_below
-        """Whether a run of the tree is one of those that are followed."""
+    run: Run
+    cursor: int
+    is_below: Callable[[str | None], bool]
+    """Whether a run of the tree is one of those that are followed."""
 
 
 class Hub:
@@ -112,7 +109,7 @@ class Hub:
 
         With a ``heartbeat``, silence of that many seconds gives an empty list.
         """
-        reader = _Reader(run, after, below_test(run.id, self._parent))
+        reader = _Reader(run, after, below_test(run.id, self._read.parent))
         may_have_ended = True
         while not self._closed:
             lines, caught_up = self._collect(reader)
@@ -121,9 +118,7 @@ class Hub:
                 if any(line.run == run.id and line.type == "run.ended" for line in lines):
                     return
             if not caught_up:
-                await asyncio.sleep(
-                    0
-                )  # A long history is read a page at a time, and others have their turn in between.
+                await asyncio.sleep(0)  # Others have their turn between the pages of a long history.
             if not caught_up or lines:
                 continue
             # Asked once: from a moment at which it had not ended, its end comes as one of its lines.
@@ -155,9 +150,6 @@ class Hub:
                 waiting.remove(future)
             if not waiting and self._waiting.get(root) is waiting:
                 del self._waiting[root]
-
-    def _parent(self, run_id: str) -> str | None:
-        return self._read.parent(run_id)
 
     def _has_ended(self, run: Run) -> bool:
         if run.id in self._live:
@@ -207,24 +199,11 @@ def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:
 
 def _page(lines: deque[EventLine], cursor: int) -> list[EventLine]:
     """The next lines after the cursor, within the bounds of a page."""
+    behind = len(lines) - bisect_right(lines, cursor, key=attrgetter("seq"))
     page, size = [], 0
-    for line in _after(lines, cursor):
+    for line in reversed(list(islice(reversed(lines), behind))[-PAGE:]):
         page.append(line)
         size += len(line.text)
         if size >= PAGE_BYTES:
             break
     return page
-
-
-def _after(lines: deque[EventLine], cursor: int) -> list[EventLine]:
-    """Most followers are close behind, so the end is looked at first."""
-    fresh: list[EventLine] = []
-    for line in reversed(lines):
-        if line.seq <= cursor:
-            break
-        if len(fresh) == PAGE:
-            start = bisect_right(lines, cursor, key=attrgetter("seq"))
-            return list(islice(lines, start, start + PAGE))
-        fresh.append(line)
-    fresh.reverse()
-    return fresh

@@ -46,14 +46,7 @@ QUOTED = 200
 """Characters of an earlier answer that a conflict message quotes."""
 
 
-class _QuestionRule(msgspec.Struct):
-    """The part of a spec, of a leaf or a chain, that is about questions."""
-
-    on_question: str = "deny"
-
-
 _decoder = msgspec.json.Decoder(Spec)
-_question_rule = msgspec.json.Decoder(_QuestionRule)
 
 
 def takes_messages(spec: Spec) -> bool:
@@ -185,7 +178,7 @@ class Messages:
 
     def on_question(self, run: Run) -> str:
         """How questions of this run are handled: ``deny``, ``ask`` or ``fail``."""
-        return _question_rule.decode(self._journal.read.spec(run.id)).on_question
+        return str(msgspec.json.decode(self._journal.read.spec(run.id)).get("on_question", "deny"))
 
     async def answer(self, run: Run, question: str | None, reply: Answer, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts; repeating it with the same key is harmless."""

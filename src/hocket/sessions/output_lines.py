@@ -17,15 +17,10 @@ UNREAD, TAIL = 256 * 1024, 16 * 1024
 
 
 class OutputLine(NamedTuple):
-    """One line without its end; ``size`` is the whole length where ``head`` is only its beginning."""
+    """One line without its end; ``whole_size`` is set where it was too long and ``head`` is only its beginning."""
 
     head: bytes
-    size: int
-
-    @property
-    def whole_size(self) -> int | None:
-        """The size of a line that was too long to be read whole; None of any other."""
-        return self.size if self.size > len(self.head) else None
+    whole_size: int | None = None
 
 
 class Piece(NamedTuple):
@@ -54,10 +49,10 @@ def read_lines(path: str | os.PathLike[str], offset: int, scanned: int, final: i
             if len(found) > LINES:
                 end -= len(found.pop()) + 1
                 more = True
-            return Piece([OutputLine(line, len(line)) for line in found], offset + end + 1, 0, more)
+            return Piece([OutputLine(line) for line in found], offset + end + 1, 0, more)
         at_end = final is not None and offset + len(data) >= final
         if at_end:
-            return Piece([OutputLine(data, len(data))] if data else [], offset + len(data), 0, False)
+            return Piece([OutputLine(data)] if data else [], offset + len(data), 0, False)
         if len(data) < CHUNK:
             return Piece([], offset, 0, False)
         return _endless(descriptor, data, offset, max(scanned, offset + len(data)), final, longest)
@@ -84,7 +79,9 @@ def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int
 
 def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int) -> OutputLine:
     size = end - offset
-    return OutputLine(os.pread(descriptor, size, offset) if size <= longest else head, size)
+    if size <= max(longest, len(head)):
+        return OutputLine(os.pread(descriptor, size, offset))
+    return OutputLine(head, size)
 
 
 def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
@@ -101,15 +98,7 @@ def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
 
 def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:
     """The last ``limit`` bytes of a file that may not be there."""
-    try:
-        descriptor = files.open_regular(path)
-    except (FileNotFoundError, files.NotRegularError):
-        return b""
-    try:
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, limit, max(0, size - limit))
-    finally:
-        os.close(descriptor)
+    return read_at(path, max(0, files.size(path) - limit), limit)
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:

@@ -28,8 +28,6 @@ from hocket.store import Committed
 
 log = logging.getLogger("hocket")
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
 
 class SecretStore:
     """One per server. An owner is the root of a tree of runs, or an item of a task's queue."""
@@ -90,7 +88,12 @@ class SecretStore:
                 await asyncio.get_running_loop().run_in_executor(self._thread, write)
             except OSError as error:
                 self._values[owner] = before
-                raise _refusal(error, self._folder) from error
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskLow(
+                        "the disk is full: the secrets of this start cannot be written", "Free some space"
+                    ) from error
+                trouble = f"the secrets of this start cannot be written to {self._folder}: {error.strerror}"
+                raise StoreError(trouble, "Nothing was started") from error
 
     def values(self, owner: str) -> dict[str, str]:
         """The first value of each of an owner's secret variables. An item of a queue has no others."""
@@ -104,19 +107,15 @@ class SecretStore:
         """The record of a run as it is stored: with names instead of values."""
         return secret_files.conceal(record, self._values.get(owner, {}))
 
-    def reveal(self, owner: str, record: bytes) -> bytes:
-        """The record of a live run as it was when it was started."""
-        known = self._values.get(owner, {})
+    def record(self, run: Run) -> bytes:
+        """What a run was started with, including the values of its secret variables while its tree is live."""
+        known = self._values.get(run.root, {})
 
         def value_of(name: str, position: int) -> str | None:
             values = known.get(name, ())
             return values[position] if position < len(values) else None
 
-        return secret_files.reveal(record, value_of)
-
-    def record(self, run: Run) -> bytes:
-        """What a run was started with, including the values of its secret variables while its tree is live."""
-        return self.reveal(run.root, self._journal.read.spec(run.id))
+        return secret_files.reveal(self._journal.read.spec(run.id), value_of)
 
     def environment(self, run: Run) -> dict[str, str]:
         """The environment that a run was started with, before Hocket's additions."""
@@ -167,11 +166,3 @@ class SecretStore:
             secret_files.remove_values(self._folder, owner)
         except OSError as error:
             log.warning("the secrets of %s cannot be removed: %s", owner, error)
-
-
-def _refusal(error: OSError, folder: Path) -> DiskLow | StoreError:
-    if error.errno in _NO_ROOM:
-        return DiskLow("the disk is full: the secrets of this start cannot be written", "Free some space")
-    return StoreError(
-        f"the secrets of this start cannot be written to {folder}: {error.strerror}", "Nothing was started"
-    )

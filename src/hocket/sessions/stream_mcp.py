@@ -119,11 +119,19 @@ class StreamMcp:
     async def _serve(self, connection: McpConnection, request: str, call: ToolCall) -> None:
         try:
             carry_out = await self._carry_out
-            awaited = await self._retry(connection.run, partial(_is_awaited, connection.place, request))
+            awaited = await self._retry(
+                connection.run,
+                lambda: (
+                    not files.has_input(connection.place, _record(request))
+                    and files.state(connection.place) == "running"
+                ),
+            )
             run = self._journal.live.get(connection.run)
             if run is None or not awaited:
-                return
-            answer = await carry_out(run, call, _key(connection.run, request))
+                return  # It has been answered, or its program has ended.
+            # Prefixed with its run like all keys of runs.
+            key = f"{run.id}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
+            answer = await carry_out(run, call, key)
             if not call.cancelled and not self._leaving:
                 await self._write_patiently(connection, request, connection.tools.reply(request, answer))
         finally:
@@ -159,18 +167,8 @@ def _write(place: str, request: str, text: str) -> None:
     files.ring(place, files.BELL_INPUT)
 
 
-def _is_awaited(place: str, request: str) -> bool:
-    """Whether the request is unanswered and its program is still running."""
-    return not files.has_input(place, _record(request)) and files.state(place) == "running"
-
-
 def _record(request: str) -> str:
     return f"mcp:{request}"
-
-
-def _key(run: str, request: str) -> str:
-    """The key of a call, prefixed with its run like all keys of runs."""
-    return f"{run}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
 
 
 def _unanswered(connection: McpConnection, calls: Collection[str], end: int, longest: int) -> list[McpRequest]:

@@ -19,8 +19,7 @@ from hocket.errors import Conflict
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.model.task import Begin, Order
 from hocket.redaction import masked_prompt
-from hocket.sessions.background import OncePerKey
-from hocket.sessions.folder_threads import FolderThreads
+from hocket.sessions.background import FolderThreads, OncePerKey
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import check_children, check_disk, depth_below, width
 from hocket.sessions.messages import Messages
