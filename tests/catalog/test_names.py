@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.catalog.names import address_of, is_address, validate_agent_path
@@ -65,6 +65,7 @@ def test_a_number_in_between_that_is_taken_is_not_given_again() -> None:
     assert address_of("a!", {"a", "a-2", "a-4"}) not in {"a", "a-2", "a-4"}
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=80), st.sets(st.sampled_from(["a", "b", "a-2", "agent"])))
 def test_every_name_has_an_address_that_is_free(name: str, taken: set[str]) -> None:
     address = address_of(name, taken)

@@ -34,13 +34,6 @@ def trust(home: Path, folder: Path) -> None:
     (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(folder))}]\n")
 
 
-def test_an_untrusted_repository_s_hooks_and_servers_do_not_run(claude: ClaudeSetup, hocket: Hocket) -> None:
-    hook, server = set_traps(hocket.cwd)
-    claude.use_script(says("fine"))
-    assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
-    assert (hook.exists(), server.exists()) == (False, False)
-
-
 def test_a_trusted_repository_s_hooks_and_servers_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     hook, server = set_traps(hocket.cwd)
     trust(home, hocket.cwd)
@@ -90,12 +83,9 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(
     below.mkdir()
     _, server = set_traps(below, "own")
     claude.use_script(says("fine"))
-    for vouch in (lambda: trust(home, below), lambda: hocket("trust", "--yes", below)):
-        vouch()
-        assert run(hocket, "claude", "-p", "hello", "--cwd", below).outcome == (0, "done", "single_run")
-        assert (server.exists(), above.exists()) == (True, False)
-        server.unlink()
-        (home / "config.toml").unlink(missing_ok=True)
+    trust(home, below)
+    assert run(hocket, "claude", "-p", "hello", "--cwd", below).outcome == (0, "done", "single_run")
+    assert (server.exists(), above.exists()) == (True, False)
 
 
 @pytest.mark.req("S1-45")
@@ -109,10 +99,9 @@ def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
     trust(home, below)
     claude.use_script(says("fine"))
     wanted = {"enabledMcpjsonServers": ["trap"], "enableAllProjectMcpServers": True, "model": "haiku"}
-    for words in (["--settings", json.dumps(wanted)], [f"--settings={json.dumps(wanted)}"]):
-        told = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", *words)
-        assert (told.code, above.exists()) == (0, False)
-        assert "haiku" in claude.model.last["model"]
+    told = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", f"--settings={json.dumps(wanted)}")
+    assert (told.code, above.exists()) == (0, False)
+    assert "haiku" in claude.model.last["model"]
     trust(home, hocket.cwd)
     assert run(hocket, "claude", "-p", "hello", "--cwd", below, "--", "--settings", "{}").code == 0
     assert above.exists(), "whoever vouches for them has them, with settings or without"
@@ -174,13 +163,8 @@ def known(claude: ClaudeSetup, hocket: Hocket) -> tuple[bool, bool, bool]:
     return "swordfish" in heard, "catch a marlin" in heard, dived
 
 
-@pytest.mark.parametrize("settings", [None, "{}"], ids=["nothing else", "settings"])
-def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
-    claude: ClaudeSetup, hocket: Hocket, settings: str | None
-) -> None:
+def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(claude: ClaudeSetup, hocket: Hocket) -> None:
     tell(hocket.cwd)
-    if settings is not None:
-        (hocket.cwd / ".claude/settings.json").write_text(settings)
     claude.use_script(*CREW)
     assert known(claude, hocket) == (False, False, False)
     assert hocket("trust", "--yes", ".").returncode == 0
@@ -190,9 +174,9 @@ def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
     assert not (hocket.cwd / "hook_ran").exists()
 
 
-def test_one_line_says_what_an_untrusted_folder_does_without(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_one_notice_names_what_an_untrusted_folder_disables(scripted: ClaudeSetup, hocket: Hocket) -> None:
     tell(hocket.cwd)
-    claude.use_script(*CREW)
+    scripted.use_script(*CREW)
 
     def said(chain: str, agents: int) -> list[str]:
         told = run(hocket, chain, "-p", "hello")
@@ -238,7 +222,7 @@ def append(path: Path) -> None:
 
 
 @pytest.mark.req("S1-45")
-@pytest.mark.parametrize("file", [".claude/settings.json", ".mcp.json", None])
+@pytest.mark.parametrize("file", [".claude/settings.json", None])
 def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
     claude: ClaudeSetup, hocket: Hocket, file: str | None
 ) -> None:
@@ -271,12 +255,12 @@ def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: Cl
 
 
 @pytest.mark.req("S1-45")
-def test_a_session_of_a_listed_folder_is_refused_once_it_is_listed_no_more(
-    claude: ClaudeSetup, hocket: Hocket, home: Path
+def test_session_is_refused_once_its_folder_is_no_longer_listed(
+    scripted: ClaudeSetup, hocket: Hocket, home: Path
 ) -> None:
     set_traps(hocket.cwd)
     trust(home, hocket.cwd)
-    claude.use_script(says("fine"))
+    scripted.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     append(hocket.cwd / ".mcp.json")
     assert hocket("resume", leaf, "--json").returncode == 0
@@ -285,12 +269,10 @@ def test_a_session_of_a_listed_folder_is_refused_once_it_is_listed_no_more(
 
 
 @pytest.mark.req("S1-45")
-def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_was(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_session_resumes_only_while_its_definition_is_approved_as_it_was(scripted: ClaudeSetup, hocket: Hocket) -> None:
     path = define(hocket.cwd, "eager", permissionMode="bypassPermissions")
     assert hocket("trust", "--yes", "eager").returncode == 0
-    claude.use_script(says("fine"))
+    scripted.use_script(says("fine"))
     leaf = run(hocket, "eager", "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
     assert hocket("trust", "--remove", "eager").returncode == 0
@@ -350,7 +332,7 @@ def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
     (notice,) = about_settings(told)
     assert notice.endswith(f"hocket trust {hocket.cwd}")
     assert hocket("trust", "--yes").returncode == 0
-    assert (run(hocket, "claude -> claude", "-p", "hello").code, sprung.exists()) == (0, True)
+    assert (run(hocket, "claude", "-p", "hello").code, sprung.exists()) == (0, True)
 
 
 @pytest.mark.req("S1-45")
@@ -450,14 +432,12 @@ def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved
 
 
 @pytest.mark.req("S1-45")
-def test_a_server_that_is_written_above_since_keeps_a_session_from_going_on(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_session_is_refused_after_a_new_server_above_its_folder(scripted: ClaudeSetup, hocket: Hocket) -> None:
     below = hocket.cwd / "below"
     below.mkdir()
     set_traps(below, "own")
     assert hocket("trust", "--yes", below).returncode == 0
-    claude.use_script(says("fine"))
+    scripted.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello", "--cwd", below).leaf
     _, server = set_traps(hocket.cwd)
     done = hocket("resume", leaf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -18,8 +19,10 @@ from e2e.test_home_untouched import TRACE, strangers, touches
 from patience import PATIENCE
 from world import Hocket
 
-from hocket.cli.agent_comparison import ClaudeUser, ask_claude
-from hocket.providers.claude.listing import ARGUMENTS, REQUEST, agents_listed
+from hocket.catalog.discovery import discover
+from hocket.cli.agent_comparison import ClaudeUser, ask_claude, brought_along, compare
+from hocket.providers.claude.listing import ARGUMENTS, REQUEST, Listed, agents_listed
+from hocket.trust.check import configuration
 
 Make = Callable[[Path], Path]
 
@@ -160,10 +163,6 @@ def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(hocket: Hocket,
     assert found["same"] > 40
 
 
-def test_where_nobody_has_any_agents_nothing_differs(hocket: Hocket) -> None:
-    assert verified(hocket)["same"] == 0
-
-
 def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hocket, project: Path) -> None:
     define(project, "young")
     old = define(project, "old", file="old.deprecated.md")
@@ -262,7 +261,7 @@ def plain_environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("make", "expected", "moved"), STAND_INS)
-def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
+def test_stand_in_and_hocket_list_what_the_cli_lists_there(
     world: Path, monkeypatch: pytest.MonkeyPatch, make: Make, expected: set[str], moved: bool
 ) -> None:
     define(world / "user", "of-the-user")
@@ -283,13 +282,16 @@ def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
     )
     assert stand_in == agents_listed(done.stdout)
     assert {agent.name for agent in stand_in} >= expected | {"of-the-user"}
+    approvals, _ = configuration(str(cwd), str(world / "h"), os.environ)
+    catalog = discover(str(cwd), os.environ, str(world / "h"), approvals.config, approvals)
+    found = compare(catalog, stand_in, built_in())
+    assert (found.only_claude, found.only_hocket, found.models) == ([], [], [])
 
 
-@pytest.mark.parametrize("make", [make for make, _ in PLACES])
-def test_hocket_finds_what_the_cli_finds(hocket: Hocket, world: Path, make: Make) -> None:
-    define(world / "user", "of-the-user")
-    cwd = make(world)
-    assert differences(verified(hocket, "--project", cwd)) == {}
+@functools.cache
+def built_in() -> list[Listed]:
+    """The CLI's own agents. Called within a test, whose environment has no user's files."""
+    return brought_along(str(real_cli()), dict(os.environ))
 
 
 def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
@@ -302,11 +304,10 @@ def test_what_others_could_put_above_a_directory_of_no_repository_is_a_differenc
     assert (found["only_claude"][0]["expected"], "repository" in found["only_claude"][0]["reason"]) == (True, True)
 
 
-@pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
-def test_a_plugin_that_a_project_switches_off_is_off_for_both(hocket: Hocket, world: Path, file: str) -> None:
+def test_plugin_disabled_by_the_project_is_off_for_both(hocket: Hocket, world: Path) -> None:
     cwd = with_a_plugin(world)
     (cwd / ".claude").mkdir()
-    (cwd / ".claude" / file).write_text(json.dumps({"enabledPlugins": {"plug@shop": False}}))
+    (cwd / ".claude/settings.local.json").write_text(json.dumps({"enabledPlugins": {"plug@shop": False}}))
     found = verified(hocket, "--project", cwd)
     assert (found["same"], differences(found)) == (0, {})
 
