@@ -16,7 +16,6 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
-    NeededApproval,
     Problem,
     SearchedPlace,
 )
@@ -61,7 +60,7 @@ ARCHITECTS = globals_named("software-architect", "data-pipeline-architect", "sec
 
 
 def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
-    return routing_table(found, lambda one: NeededApproval(needs, (one.path,) if needs else ()))
+    return routing_table(found, lambda one: (needs, (one.path,) if needs else ()))
 
 
 # --- Counts -------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
-    NeededApproval,
     Problem,
     SearchedPlace,
 )
@@ -223,9 +222,7 @@ def test_problems_are_sorted_by_path_and_line() -> None:
 
 def test_what_needs_approval_is_asked_for_the_winner() -> None:
     found = catalog(entry("a", PROJECT), entry("a"), entry("b"))
-    rows = routing_table(found, lambda one: NeededApproval(("shadows",), ("/f",)) if one.project else NeededApproval())[
-        "by_name"
-    ]
+    rows = routing_table(found, lambda one: (("shadows",), ("/f",)) if one.project else ((), ()))["by_name"]
     assert (rows["a"]["needs_trust"], rows["b"]["needs_trust"]) == (["shadows"], [])
     assert (rows["a"]["trust_targets"], rows["b"]["trust_targets"]) == (["/f"], [])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
-from hocket.catalog.entries import GLOBAL, PROJECT, Catalog, Entry, NeededApproval, Problem
+from hocket.catalog.entries import GLOBAL, PROJECT, Catalog, Entry, Problem
 from hocket.catalog.routing_table import routing_table
 from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
 from hocket.cli.format import display_width, typable
@@ -23,9 +23,7 @@ PIPE = AgentsPage()
 def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
     ranked = {entry.name: (entry,) for entry in entries}
     addresses = {name: name.replace(" ", "-") for name in ranked}
-    return routing_table(
-        Catalog("/p", ranked, addresses, problems), lambda one: NeededApproval(needs, (one.path,) if needs else ())
-    )
+    return routing_table(Catalog("/p", ranked, addresses, problems), lambda one: (needs, (one.path,) if needs else ()))
 
 
 def agent(name: str, **metadata: Any) -> Entry:

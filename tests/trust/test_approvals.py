@@ -467,7 +467,7 @@ def test_a_listed_folder_is_trusted_whatever_comes_to_be_in_it(home: Path, proje
     put(home / "config.toml", f'[trust]\nfolders = ["{project}"]')
     put(project / "a/.mcp.json", "{}")
     config = Approvals(load(str(project / "a"), str(home)))
-    assert (config.lists(str(project / "a")), config.trusts(str(project / "a"))) == (True, True)
+    assert (config.config.lists(str(project / "a")), config.trusts(str(project / "a"))) == (True, True)
 
 
 def test_an_approved_folder_may_switch_every_question_off_until_it_changes(home: Path, project: Path) -> None:

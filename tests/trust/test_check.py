@@ -53,7 +53,7 @@ class Ground(AgentWorld):
 
     def needs(self, name: str) -> list[str]:
         catalog, config = self.whole()
-        return list(needs(catalog.ranked[name][0], catalog, config).reasons)
+        return needs(catalog.ranked[name][0], catalog, config)[0]
 
     def find(self, name: str) -> Agent:
         return self.find_in(self.project, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -41,52 +40,38 @@ class Catalogs:
         self._home = home
         self._ttl = ttl
         self._clock = clock
-        self._cached: OrderedDict[tuple[str | None, ...], _Cached] = OrderedDict()
+        self._cached: dict[tuple[str | None, ...], _Cached] = {}
+        """In the order of their last use."""
         self._lock = threading.Lock()
 
     def get(self, cwd: str | None, env: Environ, config: Config, trust: FolderTrust | None = None) -> Catalog:
         """Return the current catalog of a directory. Raises what ``discover`` raises; failures are not cached."""
-        key = self._key(cwd, env)
-        cached = self._recall(key)
-        if cached and self._is_fresh(cached, config):
-            return cached.catalog
+        key = (None if cwd is None else real_path(cwd), *(env.get(name) for name in VARIABLES))
+        with self._lock:
+            cached = self._cached.pop(key, None)
+            if cached:
+                self._cached[key] = cached  # the last one that was used is the last in the order
+        if cached and 0 <= self._clock() - cached.at < self._ttl:
+            # The file of a configuration may have changed after it was read, so what a catalog uses is compared.
+            used, same = cached.config, cached.config is config
+            same = same or (used.agents == config.agents and used.trusted_folders == config.trusted_folders)
+            if same and holds(cached.catalog.seen):
+                return cached.catalog
         catalog = discover(cwd, env, self._home, config, trust)
-        self._remember(key, _Cached(catalog, config, self._clock()))
+        with self._lock:
+            self._cached.pop(key, None)
+            if is_settled(catalog):
+                self._cached[key] = _Cached(catalog, config, self._clock())
+            while len(self._cached) > MOST_CATALOGS:
+                del self._cached[next(iter(self._cached))]
         return catalog
 
     def invalidate(self, cwd: str | None = None) -> None:
         """Forget one directory, or all of them."""
         with self._lock:
-            wanted = None if cwd is None else real_path(cwd)
-            for key in [key for key in self._cached if wanted is None or key[0] == wanted]:
-                del self._cached[key]
-
-    def _key(self, cwd: str | None, env: Environ) -> tuple[str | None, ...]:
-        return (None if cwd is None else real_path(cwd), *(env.get(name) for name in VARIABLES))
-
-    def _recall(self, key: tuple[str | None, ...]) -> _Cached | None:
-        with self._lock:
-            cached = self._cached.get(key)
-            if cached:
-                self._cached.move_to_end(key)
-            return cached
-
-    def _is_fresh(self, cached: _Cached, config: Config) -> bool:
-        young = 0 <= self._clock() - cached.at < self._ttl
-        return young and _is_equivalent(cached.config, config) and holds(cached.catalog.seen)
-
-    def _remember(self, key: tuple[str | None, ...], cached: _Cached) -> None:
-        with self._lock:
-            self._cached.pop(key, None)
-            if is_settled(cached.catalog):
-                self._cached[key] = cached
-            while len(self._cached) > MOST_CATALOGS:
-                self._cached.popitem(last=False)
-
-
-def _is_equivalent(one: Config, other: Config) -> bool:
-    """Compare what a catalog uses of a configuration, whose file may have changed after it was read."""
-    return one is other or (one.agents == other.agents and one.trusted_folders == other.trusted_folders)
+            for key in list(self._cached):
+                if cwd is None or key[0] == real_path(cwd):
+                    del self._cached[key]
 
 
 def is_settled(catalog: Catalog) -> bool:

@@ -63,13 +63,6 @@ class Problem:
     kind: str = SKIPPED
 
 
-class NeededApproval(NamedTuple):
-    """What has to be approved before an agent may run: the reasons, and the paths to approve."""
-
-    reasons: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-
-
 class SearchedPlace(NamedTuple):
     """A place that was searched, and how many definitions it has."""
 

@@ -17,19 +17,13 @@ MAX_DOCUMENT = 8 * 1024 * 1024
 ABSENT = "-"
 """The signature of a missing path."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a FIFO would block
-_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_KINDS = {"d": "a directory", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
 _CHUNK = 4 * 1024
 
 
 def kind_of(mode: int) -> str:
     """Name the kind of something that is not a regular file."""
-    return next((words for fits, words in _KINDS if fits(mode)), "not a regular file")
+    return _KINDS.get(stat.filemode(mode)[0], "not a regular file")
 
 
 _TICK_NS = 50_000_000

@@ -256,13 +256,17 @@ def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tu
         problems.append(candidate.problem(Fault(head.line_of("name"), reason, DUPLICATE)))
     if winner.target:
         problems.append(link_problem(winner.path))
-    if used.mended:
-        reason = f"{used.mended.reason}; loaded nevertheless"
-        problems.append(Problem(winner.path, used.mended.line, reason, True, RESCUED))
+    problems.extend(mended_problem(winner.path, used))
     problems.extend(
         Problem(winner.path, fault.line, fault.reason, True, fault.kind) for fault in DEFINITIONS.ignored_fields(used)
     )
     return usable[-1]
+
+
+def mended_problem(path: str, head: Head) -> Iterator[Problem]:
+    """Report frontmatter that is malformed but loaded."""
+    if head.mended:
+        yield Problem(path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, RESCUED)
 
 
 def names_in(folder: str) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hocket.catalog.entries import PLUGIN, Entry, Found, Problem, SearchedPlace, entry_of
 from hocket.catalog.file_probe import MAX_FILE, FileProbe
-from hocket.catalog.files import RETIRED, printable
+from hocket.catalog.files import RETIRED, mended_problem, printable
 from hocket.catalog.sources import main_root
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition
@@ -130,14 +130,11 @@ def _entry(look: FileProbe, path: str, plugin: Plugin, prefix: str, problems: li
         problems.append(Problem(path, head.line, reason, True, RESCUED))
         head = Head({}, "")
     name = DEFINITIONS.plugin_agent_name(head, os.path.splitext(os.path.basename(path))[0])
-    problems.extend(_remarks(head, path))
+    problems.extend(mended_problem(path, head))
+    problems.extend(
+        Problem(path, head.line_of(key), f"{key} is ignored in a plugin's agent", True, ODD)
+        for key in DEFINITIONS.restricted_fields
+        if key in head.values
+    )
     listed = DEFINITIONS.plugin_head(head, b"", plugin, prefix + name)
     return replace(entry_of(listed, path, PLUGIN), metadata=head.values, plugin=plugin)
-
-
-def _remarks(head: Head, path: str) -> Iterator[Problem]:
-    if head.mended:
-        yield Problem(path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, RESCUED)
-    for key in DEFINITIONS.restricted_fields:
-        if key in head.values:
-            yield Problem(path, head.line_of(key), f"{key} is ignored in a plugin's agent", True, ODD)

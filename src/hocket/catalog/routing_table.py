@@ -15,12 +15,13 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
-    NeededApproval,
     Problem,
 )
 from hocket.providers.definition_files import LINKED
 
 Table = dict[str, Any]
+NeededApproval = tuple[Sequence[str], Sequence[str]]
+"""Why an agent needs approval before it may run, and the paths to approve."""
 NeedsTrust = Callable[[Entry], NeededApproval]
 
 GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE = "global-only", "project-local-only", "project-local-override"
@@ -33,11 +34,7 @@ DOCUMENTED = (GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE)
 FURTHER = tuple(source for source in SOURCES if source not in {GLOBAL, PROJECT})
 
 
-def nothing_to_approve(_entry: Entry) -> NeededApproval:
-    return NeededApproval()
-
-
-def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve) -> Table:
+def routing_table(catalog: Catalog, needs_trust: NeedsTrust = lambda _: ((), ())) -> Table:
     """Return all agents by name, tag and location, with overrides and problems."""
     links = [problem.path for problem in catalog.problems if problem.kind == LINKED]
     by_name = {
@@ -98,7 +95,7 @@ def _hidden_global(ranked: Sequence[Entry]) -> Entry | None:
 
 
 def _row(ranked: Sequence[Entry], address: str, links: Sequence[str], needs: NeededApproval) -> Table:
-    entry, hidden = ranked[0], _hidden_global(ranked)
+    entry, hidden, (reasons, targets) = ranked[0], _hidden_global(ranked), needs
     row = {
         "name": entry.name,
         "address": address,
@@ -122,7 +119,7 @@ def _row(ranked: Sequence[Entry], address: str, links: Sequence[str], needs: Nee
     if any(entry.path == link or entry.path.startswith(f"{link}/") for link in links):
         row["linked"] = True
     shadows = [{"source": LOCATIONS[loser.source], "path": loser.path} for loser in ranked[1:]]
-    return row | {"shadows": shadows, "needs_trust": list(needs.reasons), "trust_targets": list(needs.targets)}
+    return row | {"shadows": shadows, "needs_trust": list(reasons), "trust_targets": list(targets)}
 
 
 def plain(value: Any) -> Any:

@@ -56,7 +56,9 @@ def socket_path(home: str, environ: Environ = OWN_ENVIRONMENT) -> str:
     plain = os.path.join(home, "sock")
     if _fits(plain):
         return plain
-    name = _short_name(home)
+    import hashlib
+
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:20]
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     within_runtime = os.path.join(runtime, f"hocket-{name}")
     if runtime.startswith("/") and _fits(within_runtime) and _is_private(runtime):
@@ -66,12 +68,6 @@ def socket_path(home: str, environ: Environ = OWN_ENVIRONMENT) -> str:
 
 def _fits(path: str) -> bool:
     return len(os.fsencode(path)) <= SOCKET_PATH_LIMIT
-
-
-def _short_name(home: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(os.fsencode(home)).hexdigest()[:20]
 
 
 def _is_private(folder: str) -> bool:

@@ -191,7 +191,16 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
     """Parse the text of a configuration file; ``user`` is the home directory that ``~`` stands for."""
     if (reason := excess(text)) is not None:
         raise ConfigError(f"{file.path}: {reason}")
-    raw = _decode_json(file.path, text) if file.json else _decode_toml(file.path, text)
+    if file.json:
+        raw = _decode_json(file.path, text)
+    else:
+        import tomllib
+
+        try:
+            raw = tomllib.loads(text)
+        except ValueError as error:
+            # The decoder's own message ends with the line and the column.
+            raise ConfigError(f"{file.path}: {error}") from error
     spell = _camel if file.json else str
     if file.json and isinstance(raw, dict):
         raw.pop("$schema", None)
@@ -206,12 +215,15 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
     sections = {
         name: _table(top.get(name, {}), fields, f"{file.path}: [{name}]", str) for name, fields in _SECTIONS.items()
     }
-    folders = sections["trust"].get("folders", ())
+    folders, projects = sections["trust"].get("folders", ()), top.get("projects", {})
+    for name, folder in projects.items():
+        if not _FILLED.fits(folder):
+            raise _wrong_value(f'{file.path}: project "{name}"', _FILLED, folder)
     return ParsedFile(
         file,
         {name: _agent(file, name, value, spell) for name, value in top.get("agents", {}).items()},
         {name: _chain(file, name, value, spell) for name, value in top.get("chains", {}).items()},
-        _projects(file, top.get("projects", {})),
+        projects,
         sections["limits"],
         sections["run"],
         sections["env"].get("pass", ()),
@@ -239,13 +251,6 @@ def _member(table: dict[str, Any], where: str) -> tuple[str, str] | None:
     if "path" in table:
         raise ConfigError(f'{where}: has both "path" and "project" with "agent"', "keep one of them")
     return project, agent
-
-
-def _projects(file: ConfigFile, raw: Any) -> dict[str, str]:
-    for name, folder in raw.items():
-        if not _FILLED.fits(folder):
-            raise _wrong_value(f'{file.path}: project "{name}"', _FILLED, folder)
-    return dict(raw)
 
 
 def _chain(file: ConfigFile, name: str, raw: Any, spell: _Spelling) -> ChainConfig:
@@ -283,16 +288,6 @@ def _step(where: str, raw: Any, spell: _Spelling, group: int | None = None) -> S
     if "agent" not in table:
         raise ConfigError(f'{where}: has no "agent"')
     return StepConfig(**table, group=group)
-
-
-def _decode_toml(path: str, text: str) -> Any:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        # The decoder's own message ends with the line and the column.
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _decode_json(path: str, text: str) -> Any:

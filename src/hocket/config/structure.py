@@ -39,13 +39,13 @@ def excess(text: str) -> str | None:
         elif mark[0] not in "\"'":  # a part of a key may be quoted
             dots = 0
         if depth > MAX_DEPTH:
-            return f"is nested too deeply: more than {MAX_DEPTH} levels ({_line(text, found.start())})"
-        if dots >= MAX_KEY_PARTS:
-            return f"has a key of more than {MAX_KEY_PARTS} parts ({_line(text, found.start())})"
-        if number >= MAX_TOKENS:
-            return f"has more than {MAX_TOKENS} keys, values and lines ({_line(text, found.start())})"
+            reason = f"is nested too deeply: more than {MAX_DEPTH} levels"
+        elif dots >= MAX_KEY_PARTS:
+            reason = f"has a key of more than {MAX_KEY_PARTS} parts"
+        elif number >= MAX_TOKENS:
+            reason = f"has more than {MAX_TOKENS} keys, values and lines"
+        else:
+            continue
+        line = text.count("\n", 0, found.start()) + 1
+        return f"{reason} (at line {line})"
     return None
-
-
-def _line(text: str, position: int) -> str:
-    return f"at line {text.count(chr(10), 0, position) + 1}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Annotated, Literal
 
@@ -90,18 +90,16 @@ class Approvals:
                 self._record, self.damage = empty_record(), error
         return self._record
 
-    def lists(self, folder: str) -> bool:
-        """True if the configuration trusts a folder with all its future content."""
-        return self.config.lists(folder)
-
     def trusts(self, folder: str) -> bool:
         """True if a folder is listed, or approved with its current content."""
-        return self.lists(folder) or self.covers(folder)
+        return self.config.lists(folder) or self.covers(folder)
 
     def trusts_file(self, path: str, content: bytes | None = None) -> bool:
         """True if a definition is approved with this content, by default its current one."""
         pin = self.record.files.get(os.path.realpath(path))
-        return pin is not None and _matches(pin, lambda: self.cover.file(path) if content is None else content)
+        with suppress(NotTrusted):
+            return pin is not None and digest(self.cover.file(path) if content is None else content) == pin.sha256
+        return False
 
     def allows(self, caller: AgentIdentity, target: AgentIdentity) -> bool:
         """True if the user lets one agent start another with all its privileges."""
@@ -115,17 +113,11 @@ class Approvals:
         """Return the MCP servers that a CLI would start in a trusted folder because of an untrusted file."""
         home = self.config.users_home
         own = os.path.realpath(home) if home is not None else None
-        return servers_above(folder, lambda one: one == own or self.lists(one) or self.has_folder(one))
+        return servers_above(folder, lambda one: one == own or self.config.lists(one) or self._state(one) is True)
 
     def watched(self, folder: str) -> Sequence[str]:
         """Return every path that the trust in a folder depends on."""
         return self.cover.watched(folder) if self.record.folders else ()
-
-    def has_folder(self, folder: str) -> bool:
-        """True if this folder alone is approved with its current content."""
-        real = os.path.realpath(folder)
-        pin = self.record.folders.get(real)
-        return pin is not None and _matches(pin, lambda: self.cover.folder(real))
 
     def covers(self, folder: str) -> bool:
         """True if everything in a folder and those above it, up to the repository's root, is approved."""
@@ -136,7 +128,7 @@ class Approvals:
 
     def changed(self, folder: str) -> str | None:
         """Return the folder, this one or one above up to the repository's root, that changed since its approval."""
-        if self.lists(folder):
+        if self.config.lists(folder):
             return None
         pinned = [one for one in repository(folder) if one in self.record.folders]
         return next((one for one in pinned if self._state(one) is False), None)
@@ -162,13 +154,6 @@ class Approvals:
             return "gone"
         pin = self.record.of(kind).get(path)
         return "approved" if pin and pin.sha256 == digest(content) else "changed" if content else "gone"
-
-
-def _matches(pin: Pin, content: Callable[[], bytes]) -> bool:
-    try:
-        return digest(content()) == pin.sha256
-    except NotTrusted:
-        return False
 
 
 def users_approvals(home: str, environ: Mapping[str, str] = OWN_ENVIRONMENT) -> Approvals:

@@ -19,7 +19,6 @@ from hocket.catalog.entries import (
     PROJECT,
     Catalog,
     Entry,
-    NeededApproval,
     Problem,
 )
 from hocket.catalog.files import find_in, read_definition
@@ -179,7 +178,7 @@ def check_definition(
     if not reasons or owner is None:
         return ()
     path = definition.path
-    if not approvals.lists(owner) and not _was_approved(definition, approvals):
+    if not approvals.config.lists(owner) and not _was_approved(definition, approvals):
         raise not_trusted(path, reasons.privileges, path, approvals, reasons.replaced)
     return (Approval(path, owner, reasons.privileges, reasons.replaced, path, _digest(path, approvals)),)
 
@@ -329,7 +328,7 @@ def check_again(approval: Approval, approvals: Approvals) -> None:
     file = approval.file
     if file is None:
         _checked(approval, approvals)
-    elif not approvals.lists(approval.folder):
+    elif not approvals.config.lists(approval.folder):
         if not approvals.trusts_file(file):
             raise not_trusted(approval.what, approval.wishes, file, approvals, approval.replaced)
         if _digest(file, approvals) != approval.sha256:
@@ -395,17 +394,15 @@ def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> li
         own_mode = not (alias and alias.permission_mode)
         reasons = reasons_of(definition, meant.project, approvals, meant.how, own_mode)
         if reasons:
-            approved = approvals.lists(meant.project) or approvals.trusts_file(meant.path)
+            approved = approvals.config.lists(meant.project) or approvals.trusts_file(meant.path)
             found.append(Needed(meant.path, False, reasons, approved))
     return found
 
 
-def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> NeededApproval:
-    """Return what is left to approve before an entry can run."""
+def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> tuple[list[str], list[str]]:
+    """Return why an entry still needs approval before it can run, and the paths to approve."""
     left = [one for one in needed_approvals(entry, catalog, approvals) if not one.approved]
-    return NeededApproval(
-        tuple(words for one in left for words in one.reasons.in_words()), tuple(one.target for one in left)
-    )
+    return [words for one in left for words in one.reasons.in_words()], [one.target for one in left]
 
 
 class _Meant(NamedTuple):

@@ -80,15 +80,13 @@ class _StoredSpec(msgspec.Struct):
 def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> DelegationLimits:
     """Return the limits for what a run starts: ``line`` is that run and its ancestors, ``now`` monotonic time."""
     specs = [(run, msgspec.json.decode(spec_of(run), type=_StoredSpec)) for run in line]
-    nearest = next(((run, spec) for run, spec in specs if run.kind in _AGENTS), None)
     ends = [end for run, spec in specs if (end := _end(run, spec, now)) is not None]
-    return DelegationLimits(_caller(*nearest) if nearest else None, min(ends, default=None))
-
-
-def _caller(run: Run, spec: _StoredSpec) -> CallingAgent | None:
-    if spec.provider == PROGRAM:
-        return None
-    return CallingAgent(
+    deadline = min(ends, default=None)
+    nearest = next(((run, spec) for run, spec in specs if run.kind in _AGENTS), None)
+    if nearest is None or nearest[1].provider == PROGRAM:
+        return DelegationLimits(None, deadline)
+    run, spec = nearest
+    caller = CallingAgent(
         run.number,
         spec.agent,
         AgentIdentity(spec.known_as or spec.agent, os.path.realpath(spec.definition) if spec.definition else None),
@@ -97,6 +95,7 @@ def _caller(run: Run, spec: _StoredSpec) -> CallingAgent | None:
         spec.unvouched,
         spec.env,
     )
+    return DelegationLimits(caller, deadline)
 
 
 def _end(run: Run, spec: _StoredSpec, now: float) -> float | None:
@@ -154,7 +153,7 @@ class GrantedAgent(NamedTuple):
     known_as: str
     untrusted: bool
     notices: tuple[str, ...] = ()
-    leave: DelegationGrant | None = None
+    delegation: DelegationGrant | None = None
     """The edge that it relies on."""
 
 
@@ -168,8 +167,8 @@ def grant(
     if caller is not None:
         _check_allowed(caller, wanted, catalog)
     if agent.provider == PROGRAM:
-        leave = _check_program(caller, wanted, known, approvals, catalog) if caller is not None else None
-        return GrantedAgent(agent, None, known.name, untrusted, leave=leave)
+        delegation = _check_program(caller, wanted, known, approvals, catalog) if caller is not None else None
+        return GrantedAgent(agent, None, known.name, untrusted, delegation=delegation)
     own = PRIVILEGES.mode_with(
         agent.args, agent.permission_mode or PRIVILEGES.permission_mode(agent.definition) or wanted.mode
     )
@@ -181,19 +180,25 @@ def grant(
         args = PRIVILEGES.without_modes(agent.args)
         agent = replace(agent, args=args, permission_mode=mode, definition=definition)
     _check_arguments(caller, wanted, agent, mode)
-    notices = () if mode == own else (_narrowed_notice(caller, wanted, own, mode, catalog()),)
-    leave = None
+    notices: tuple[str, ...] = ()
+    if mode != own:
+        reason = f"{caller}, which started it, works in {caller.mode};"
+        notice = f"{reason} to allow it more: {_command(caller, wanted, catalog())}"
+        if own == BYPASS and caller.untrusted:
+            notice = f"an untrusted project never hands on {BYPASS}"
+        notices = (f"{wanted.name} works in {mode} and not in {own}: {notice}",)
+    delegation = None
     if mode != _mode(caller, own, is_free=False):
         command = _command(caller, wanted, catalog())
         refusal = f"{caller} may not start {wanted.name!r} in {mode}: it works in {caller.mode} itself"
-        leave = _leave(caller, known, NotAllowed(refusal, f"to allow it more: {command}"))
-    return GrantedAgent(agent, PRIVILEGES.mode_with(wanted.typed, mode), known.name, untrusted, notices, leave)
+        delegation = _delegation(caller, known, NotAllowed(refusal, f"to allow it more: {command}"))
+    return GrantedAgent(agent, PRIVILEGES.mode_with(wanted.typed, mode), known.name, untrusted, notices, delegation)
 
 
-def check_leave(leave: DelegationGrant | None, approvals: Approvals) -> None:
+def check_delegation(granted: DelegationGrant | None, approvals: Approvals) -> None:
     """Raise NotAllowed if the user has withdrawn the permission that a run relied on."""
-    if leave is not None and not approvals.allows(AgentIdentity(*leave.caller), AgentIdentity(*leave.target)):
-        raise NotAllowed(leave.refusal, leave.hint)
+    if granted is not None and not approvals.allows(AgentIdentity(*granted.caller), AgentIdentity(*granted.target)):
+        raise NotAllowed(granted.refusal, granted.hint)
 
 
 def in_time(bound: Spec | BoundChain, limits: DelegationLimits, now: float) -> Spec | BoundChain:
@@ -263,10 +268,10 @@ def _check_program(
     )
     if not approvals.allows(caller.known, known):
         raise refusal
-    return _leave(caller, known, refusal)
+    return _delegation(caller, known, refusal)
 
 
-def _leave(caller: CallingAgent, known: AgentIdentity, otherwise: NotAllowed) -> DelegationGrant:
+def _delegation(caller: CallingAgent, known: AgentIdentity, otherwise: NotAllowed) -> DelegationGrant:
     target = (known.name, known.path)
     return DelegationGrant((caller.known.name, caller.known.path), target, otherwise.message, otherwise.hint or "")
 
@@ -290,15 +295,6 @@ def _check_arguments(caller: CallingAgent, wanted: AgentRequest, agent: Agent, m
             f"{caller} may not start {wanted.name!r} with {found.argument}, which {found.reason}",
             "leave it out, or let the user add it to an alias in config.toml",
         )
-
-
-def _narrowed_notice(caller: CallingAgent, wanted: AgentRequest, own: str, mode: str, catalog: Catalog) -> str:
-    if own == BYPASS and caller.untrusted:
-        return f"{wanted.name} works in {mode} and not in {own}: an untrusted project never hands on {BYPASS}"
-    return (
-        f"{wanted.name} works in {mode} and not in {own}: {caller}, which started it, works in {caller.mode};"
-        f" to allow it more: {_command(caller, wanted, catalog)}"
-    )
 
 
 def _command(caller: CallingAgent, wanted: AgentRequest, catalog: Catalog) -> str:

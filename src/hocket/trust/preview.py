@@ -53,19 +53,13 @@ def explain_file(path: str, approvals: Approvals, reasons: Reasons = Reasons()) 
     content = approvals.cover.file(real)
     definition = DEFINITIONS.parse_definition(content, path, stem(path))
     state = _state(approvals, FILE, real, content)
-    before = _approved_before(approvals, FILE, real, state) or _hidden(reasons.rival, state)
+    before = _approved_before(approvals, FILE, real, state)
+    if before is None and state != APPROVED and reasons.rival is not None:
+        with suppress(BadDefinition):
+            replaced = read_bounded(reasons.rival, MAX_KEPT, BadDefinition)
+            before = None if replaced is None else (reasons.rival, replaced)
     asks = tuple(PRIVILEGES.requests(definition, approvals.config.ceiling))
     return _with_diff(Explanation(FILE, real, content, state, asks, reasons.replaced), before)
-
-
-def _hidden(rival: str | None, state: str) -> tuple[str, bytes] | None:
-    """Return the user's own file that a definition replaces."""
-    if rival is None or state == APPROVED:
-        return None
-    with suppress(BadDefinition):
-        content = read_bounded(rival, MAX_KEPT, BadDefinition)
-        return None if content is None else (rival, content)
-    return None
 
 
 # --- Folders ------------------------------------------------------------------------------------------------
@@ -78,7 +72,7 @@ def explain_folder(folder: str, approvals: Approvals) -> list[Explanation]:
     """
     found = [_explain_one(one, approvals) for one in repository(folder)]
     counting = [one for one in found if one.files or one.state != NEW]
-    return counting or ([] if approvals.lists(folder) else found[:1])
+    return counting or ([] if approvals.config.lists(folder) else found[:1])
 
 
 def _explain_one(folder: str, approvals: Approvals) -> Explanation:

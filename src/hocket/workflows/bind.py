@@ -428,7 +428,7 @@ def _spec(
         known_as=granted.known_as,
         unvouched=granted.untrusted,
         vouched=() if agent.provider == PROGRAM else (*agent.approvals, *by_args, *find.mode),
-        leave=granted.leave,
+        leave=granted.delegation,
     )
 
 

@@ -53,7 +53,7 @@ def approval_of(
 
     Trusting a folder with all its future contents includes its commits; an approval is of the files as they are.
     """
-    if not agent.trusted or approvals.lists(cwd) or approvals.home is None:
+    if not agent.trusted or approvals.config.lists(cwd) or approvals.home is None:
         return None
     trees = worktrees_folder(approvals.home)
     others = (

@@ -29,7 +29,7 @@ from hocket.sessions.limits import check_disk
 from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers
-from hocket.trust.delegation import check_leave
+from hocket.trust.delegation import check_delegation
 from hocket.workflows.bind import check_directory
 from hocket.workflows.chain_state import worktree_of_event
 from hocket.workflows.chain_worktrees import ChainWorktrees
@@ -141,7 +141,7 @@ def _check_spec(spec: Spec, home: str) -> None:
         for one in spec.vouched:
             check_directory(one.folder)
             check_again(one, approvals)
-        check_leave(spec.leave, approvals)
+        check_delegation(spec.leave, approvals)
 
 
 def _check_servers_above(step: Step, home: str) -> None:
