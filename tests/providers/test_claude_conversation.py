@@ -49,7 +49,7 @@ def test_message_is_one_line_for_any_text(text: str) -> None:
     assert written(conversation.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
 
 
-def test_half_a_character_is_no_message_and_no_answer_and_neither_is_nothing() -> None:
+def test_invalid_or_empty_message_is_refused() -> None:
     with pytest.raises(PromptError):
         conversation.message("\ud800")
     with pytest.raises(PromptError):
@@ -58,7 +58,7 @@ def test_half_a_character_is_no_message_and_no_answer_and_neither_is_nothing() -
         conversation.answer({"id": "q"}, Answer(False, "\ud800"))
 
 
-def test_leave_is_given_for_the_input_that_was_asked_about() -> None:
+def test_permission_repeats_input_of_question() -> None:
     asked = {"id": "q1", "kind": "permission", "input": {"command": "ls"}}
     assert response(asked, Answer(True)) == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
@@ -95,7 +95,7 @@ def test_a_choice_is_answered_by_question(
 
 
 @given(st.recursive(st.none() | st.text(max_size=3) | st.integers(), lambda inner: st.lists(inner, max_size=3)))
-def test_an_answer_to_a_malformed_choice_is_still_one(questions: Any) -> None:
+def test_malformed_choice_can_be_answered(questions: Any) -> None:
     for malformed in (questions, [{"question": "Which?", "options": questions}]):
         asked = {"id": "q1", "kind": "choice", "input": {"questions": malformed}}
         assert response(asked, Answer(True, "1"))["behavior"] == "allow"
@@ -138,15 +138,13 @@ def tasks(*kinds: str) -> bytes:
         ([init(), init(), result(), result()], True, True),
     ],
 )
-def test_it_is_over_when_a_result_was_the_last_thing_that_happened(
-    lines: list[bytes], over: bool, over_when_settled: bool
-) -> None:
+def test_conversation_is_finished_after_last_result(lines: list[bytes], over: bool, over_when_settled: bool) -> None:
     state = read_all(lines)[0]
     assert conversation.is_finished(state, False) is over
     assert conversation.is_finished(state, True) is over_when_settled
 
 
-def test_a_recorded_run_with_a_background_agent_is_over_at_its_last_line_only() -> None:
+def test_recorded_background_agent_is_finished_at_last_line() -> None:
     """Not between the agent's end and the lead's next turn, in which the lead may ask something."""
     lines = stream("background")
     states = [read_all(lines[:count])[0] for count in range(len(lines) + 1)]
@@ -199,7 +197,7 @@ def test_prompt_of_resumed_run_must_be_valid_text() -> None:
     ],
     ids=["plain", "wide", "accent", "200", "201", "long"],
 )
-def test_a_folder_is_named_as_the_program_names_it(cwd: str, folder: str) -> None:
+def test_transcript_folder_has_name_that_cli_gives(cwd: str, folder: str) -> None:
     assert folder_name(cwd) == folder
 
 
@@ -233,12 +231,12 @@ def test_without_a_home_there_is_no_transcript() -> None:
 @pytest.mark.parametrize(
     ("cwd", "name"), [("/a b/c.d", "-a-b-c-d"), ("/é", "--"), ("/\U0001f600x", "---x"), ("/\udcffx", "--x")]
 )
-def test_every_unit_of_a_directory_that_is_no_letter_or_digit_is_a_dash(cwd: str, name: str) -> None:
+def test_other_units_of_directory_become_dashes(cwd: str, name: str) -> None:
     assert folder_name(cwd) == name
 
 
 @given(st.text(st.characters()))
-def test_a_folder_name_is_plain_and_short_for_any_directory(cwd: str) -> None:
+def test_folder_name_is_plain_and_short(cwd: str) -> None:
     name = folder_name(cwd)
     assert all(character.isascii() and (character.isalnum() or character == "-") for character in name)
     assert len(name) <= 208
@@ -252,7 +250,7 @@ def permission(*suggestions: Any) -> dict[str, Any]:
     return {"id": "q1", "kind": "permission", "tool": "Bash", "input": {"command": "make"}, "suggestions": suggestions}
 
 
-def test_always_makes_the_rule_that_was_suggested_for_this_session_alone() -> None:
+def test_always_adds_suggested_rule_for_session() -> None:
     other = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     given = response(permission(other, ADDS), Answer(True, None, always=True))
     assert given["updatedPermissions"] == [{**ADDS, "destination": "session"}]
@@ -271,6 +269,6 @@ def test_always_makes_the_rule_that_was_suggested_for_this_session_alone() -> No
         ([], None),
     ],
 )
-def test_a_rule_in_words(suggestions: list[Any], rule: str | None) -> None:
+def test_rule_is_described_as_text(suggestions: list[Any], rule: str | None) -> None:
     found = rule_in(suggestions)
     assert (found[0] if found else None) == rule

@@ -38,7 +38,7 @@ def head(more: str = "", name: str = "a", description: str = "d") -> Head:
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
-def test_a_definition_has_what_the_cli_understands_and_its_body(tmp_path: Path) -> None:
+def test_definition_has_known_fields_and_body(tmp_path: Path) -> None:
     path = put(
         tmp_path / "file.md",
         "name: rev\ndescription: Looks\\nhard\nmodel: opus\ncolor: red\ntags: [x]\ntools: Read, Bash(git *)\n"
@@ -78,7 +78,7 @@ def test_a_definition_has_what_the_cli_understands_and_its_body(tmp_path: Path) 
         *("hooks: {Stop: [{hooks: [{type: command}]}]}", "hooks: {Stop: [{matcher: 3, hooks: []}]}"),
     ],
 )
-def test_a_field_that_the_cli_would_stumble_over_is_left_out(tmp_path: Path, line: str) -> None:
+def test_malformed_field_is_left_out(tmp_path: Path, line: str) -> None:
     assert fields(tmp_path, line) == {"description": "d", "prompt": "Body."}
 
 
@@ -86,9 +86,7 @@ def test_a_field_that_the_cli_would_stumble_over_is_left_out(tmp_path: Path, lin
     ("line", "tools"),
     [("tools:", []), ('tools: ""', []), ("tools: []", []), ("tools: {a: 1}", []), ("tools: *", ["*"]), ("x: 1", None)],
 )
-def test_no_tools_are_another_thing_than_no_word_about_tools(
-    tmp_path: Path, line: str, tools: list[str] | None
-) -> None:
+def test_empty_tools_differ_from_absent_tools(tmp_path: Path, line: str, tools: list[str] | None) -> None:
     assert fields(tmp_path, line).get("tools") == tools
 
 
@@ -108,7 +106,7 @@ def test_a_bad_definition_names_file_line_and_reason(tmp_path: Path, head: str, 
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "large", "device"])
-def test_only_regular_files_of_a_sane_size_are_read(tmp_path: Path, kind: str) -> None:
+def test_only_regular_files_below_limit_are_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.md"
     if kind == "directory":
         path.mkdir()
@@ -122,7 +120,7 @@ def test_only_regular_files_of_a_sane_size_are_read(tmp_path: Path, kind: str) -
 
 
 @pytest.mark.req("S1-06", "S1-07")
-def test_a_file_named_by_its_path_goes_by_that_name_where_it_gives_none(tmp_path: Path) -> None:
+def test_file_without_name_is_named_after_its_path(tmp_path: Path) -> None:
     bare = tmp_path / "bare.md"
     bare.write_text("You are bare.\n")
     found = read_definition(str(bare), stem="bare")
@@ -133,7 +131,7 @@ def test_a_file_named_by_its_path_goes_by_that_name_where_it_gives_none(tmp_path
 
 
 @pytest.mark.parametrize("content", ["", " \n", "---\nname: a\n", "---\nname: a\nx: b: c: d\n  y\n---\n"])
-def test_a_head_that_cannot_be_read_is_an_error_even_then(tmp_path: Path, content: str) -> None:
+def test_unreadable_frontmatter_is_error_for_path(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.md"
     path.write_text(content)
     refused(path, stem="a")
@@ -143,7 +141,7 @@ def test_a_head_that_cannot_be_read_is_an_error_even_then(tmp_path: Path, conten
 
 
 @pytest.mark.req("S4-07")
-def test_an_entry_has_what_its_head_says() -> None:
+def test_entry_has_values_of_frontmatter() -> None:
     found = head(
         "tags: go, test\ndelegates_to: [reviewer, qa]\nversion: 2.0.1\nmodel: opus\nx: 1", description="Does\\nit"
     )
@@ -156,14 +154,14 @@ def test_an_entry_has_what_its_head_says() -> None:
 
 
 @pytest.mark.req("S4-07")
-def test_what_a_head_does_not_say_has_its_default() -> None:
+def test_missing_values_have_defaults() -> None:
     entry = entry_of(head(), "/p/a.md", PROJECT)
     assert (entry.tags, entry.delegates_to, entry.version, entry.model) == ((), (), "1.0.0", None)
 
 
 @pytest.mark.req("S4-49")
 @pytest.mark.parametrize("written", ["a, b,a", "[a, b]", "[a, ' b ', a]", "\n  - a\n  - b", '"a,b"'])
-def test_tags_and_delegates_may_be_a_list_or_a_text_with_commas(written: str) -> None:
+def test_tags_and_delegates_may_be_list_or_text(written: str) -> None:
     entry = entry_of(head(f"tags: {written}\ndelegates_to: {written}"), "/p/a.md", PROJECT)
     assert entry.tags == entry.delegates_to == ("a", "b")
 
@@ -197,7 +195,7 @@ def test_a_version_is_the_text_that_was_written(written: str, version: str) -> N
         ("claude-haiku-4", "claude-haiku-4"),
     ],
 )
-def test_a_model_is_taken_from_the_head_and_one_old_name_has_a_new_meaning(written: str, model: str) -> None:
+def test_model_alias_haiku_is_expanded(written: str, model: str) -> None:
     assert normalise_model(written) == model
     assert entry_of(head(f"model: {written}"), "/p/a.md", PROJECT).model == model
 
@@ -217,7 +215,7 @@ def test_a_model_is_taken_from_the_head_and_one_old_name_has_a_new_meaning(writt
         ("{key}: {a: b}", []),
     ],
 )
-def test_a_whitelist_is_absent_or_a_list_and_a_mistake_allows_nothing(line: str, allowed: list[str] | None) -> None:
+def test_malformed_whitelist_allows_nothing(line: str, allowed: list[str] | None) -> None:
     expected = None if allowed is None else tuple(allowed)
     for key, field in (("allowedAgents", "allowed_agents"), ("allowedMcpServers", "allowed_servers")):
         text = f"---\nname: a\ndescription: d\n{line.replace('{key}', key)}\n---\n"
@@ -260,7 +258,7 @@ def test_hooks_that_the_cli_overlooks_are_no_complaint(hooks: str) -> None:
 
 
 @pytest.mark.parametrize("name", ['"a\\tb"', '"a\\x07"', "|\n  a"])
-def test_control_characters_in_a_name_are_refused_by_us_alone(name: str) -> None:
+def test_control_characters_in_name_are_refused(name: str) -> None:
     fault = complaint(head(name=name))
     assert fault is not None
     assert (fault.kind, fault.ours) == (REFUSED, True)
@@ -268,7 +266,7 @@ def test_control_characters_in_a_name_are_refused_by_us_alone(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["n" * 256, "' '", "../evil", "LSP/Index Engineer", "FP&A", "no", chr(0x1F600) * 128])
-def test_names_that_the_cli_takes_are_no_complaint(name: str) -> None:
+def test_valid_names_have_no_complaint(name: str) -> None:
     assert complaint(head(name=name)) is None
 
 
@@ -292,7 +290,7 @@ def test_a_field_that_the_cli_drops_is_odd(line: str, words: str) -> None:
     assert fault.reason.startswith(words)
 
 
-def test_a_file_full_of_oddities_has_few_rows_and_one_for_the_rest() -> None:
+def test_ignored_fields_are_limited_and_counted() -> None:
     keys = [f"key{number}:" for number in range(MOST_ODD + 5)]
     just, more = (list(ignored_fields(head("\n".join(2 * keys[:many])))) for many in (MOST_ODD, MOST_ODD + 5))
     assert (len(just), len(more)) == (MOST_ODD, MOST_ODD + 1)
@@ -304,11 +302,11 @@ def test_a_file_full_of_oddities_has_few_rows_and_one_for_the_rest() -> None:
     "line",
     ["tools: a, b", "tools:", "tools: []", "tools: [a]", "model: x", "mcpServers: []", "whatever: 1", "hooks: {}"],
 )
-def test_what_the_cli_takes_or_never_heard_of_is_not_odd(line: str) -> None:
+def test_valid_and_unknown_fields_are_not_odd(line: str) -> None:
     assert list(ignored_fields(head(line))) == []
 
 
-def test_what_is_shown_of_a_file_is_short_and_harmless() -> None:
+def test_shown_values_are_short_and_escaped() -> None:
     assert shown("x" * 1000).endswith("...'")
     assert len(shown(list(range(1000)))) < 70
     assert shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"

@@ -54,7 +54,7 @@ def test_the_whole_command_line_of_a_defined_agent() -> None:
 
 
 @pytest.mark.req("S1-36")
-def test_users_arguments_follow_the_agents_name_so_that_they_win() -> None:
+def test_user_arguments_follow_agent_name() -> None:
     made = launch(
         replace(AGENT, args=("--model", "global")),
         LaunchRequest(args=("--model", "step", "--model", "mine")),
@@ -117,7 +117,7 @@ def test_too_many_arguments_and_variables_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_a_name_that_cannot_be_an_argument_is_refused(name: str) -> None:
+def test_name_that_is_no_argument_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
         launch(replace(AGENT, definition=Definition(name, FIELDS, "/p/rev.md")), LaunchRequest())
 
@@ -136,7 +136,7 @@ def test_a_name_that_cannot_be_an_argument_is_refused(name: str) -> None:
         ("default", None, "plan", "default"),
     ],
 )
-def test_the_permission_mode_is_the_aliass_then_the_definitions_then_the_default(
+def test_permission_mode_of_alias_precedes_definition_and_default(
     alias: str | None, own: str | None, default: str, mode: str
 ) -> None:
     agent = replace(defined(**({"permissionMode": own} if own else {})), permission_mode=alias)
@@ -170,7 +170,7 @@ def test_an_unknown_way_with_questions_is_refused() -> None:
         launch(AGENT, LaunchRequest(on_question="guess"))
 
 
-def test_a_folder_brings_its_own_settings_only_where_it_is_trusted() -> None:
+def test_untrusted_folder_has_user_settings_only() -> None:
     assert "--strict-mcp-config" in launch(AGENT, LaunchRequest()).argv
     trusted = launch(replace(AGENT, trusted=True), LaunchRequest()).argv
     assert not {"--setting-sources", "--strict-mcp-config"} & set(trusted)
@@ -191,7 +191,7 @@ def test_messages_from_other_sessions_are_treated_as_configured(value: str) -> N
     assert ("--replay-user-messages" in made.argv) == (value != "refuse")
 
 
-def test_messages_are_not_echoed_where_the_user_changes_the_format() -> None:
+def test_messages_are_not_echoed_in_other_format() -> None:
     made = launch(AGENT, LaunchRequest(args=("--output-format", "json"), cross_session="accept"))
     assert "--replay-user-messages" not in made.argv
 
@@ -209,7 +209,7 @@ def test_a_user_s_settings_are_merged_with_ours(words: list[str]) -> None:
     assert made.argv[-2:] == ("-x", "-y")
 
 
-def test_a_user_s_word_on_other_sessions_wins() -> None:
+def test_user_setting_for_other_sessions_wins() -> None:
     made = launch(
         AGENT,
         LaunchRequest(args=("--settings", '{"crossSessionInbound": "accept"}')),
@@ -218,7 +218,7 @@ def test_a_user_s_word_on_other_sessions_wins() -> None:
     assert "--replay-user-messages" in made.argv
 
 
-def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> None:
+def test_untrusted_servers_stay_disabled_beside_user_list() -> None:
     agent = replace(AGENT, trusted=True, untrusted_servers=("a", "b"))
     own = {"disabledMcpjsonServers": ["b", "c"], "enabledMcpjsonServers": ["a"]}
     made = launch(
@@ -247,7 +247,7 @@ def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> N
     ],
     ids=repr,
 )
-def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[str], why: str) -> None:
+def test_invalid_settings_are_refused_with_reason(words: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         launch(replace(AGENT, trusted=True, untrusted_servers=("a",)), LaunchRequest(args=tuple(words)))
 
@@ -269,7 +269,7 @@ def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[
         (None, 7, None, None, None),
     ],
 )
-def test_the_model_is_the_aliass_then_the_definitions_then_the_default(
+def test_model_of_alias_precedes_definition_and_default(
     alias: str | None, own: Any, default: str | None, flag: str | None, known: str | None
 ) -> None:
     made = launch(replace(defined(model=own), model=alias), LaunchRequest(model=default))
@@ -300,7 +300,7 @@ def test_tools_are_derived_from_permissions(allowed: str, tools: tuple[str, ...]
 
 
 @pytest.mark.req("S2-62", "S2-66")
-def test_permissions_travel_as_one_argument_and_a_flag_follows() -> None:
+def test_permissions_are_one_argument_before_a_flag() -> None:
     """The program itself splits at commas outside parentheses only: both commands below were allowed there."""
     made = launch(replace(BARE, allowed_tools="Bash(touch a,b) Bash(touch c *) Edit"), LaunchRequest(args=("word",)))
     assert after(made, "--tools") == "Bash,Edit"
@@ -332,7 +332,7 @@ def test_loop_adds_the_marker_to_the_system_prompt() -> None:
 
 @pytest.mark.req("S1-42")
 @pytest.mark.parametrize("options", [LaunchRequest(), LaunchRequest(loop=True, own_branch=True, contract=False)])
-def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: LaunchRequest) -> None:
+def test_no_instructions_outside_loop_or_without_contract(options: LaunchRequest) -> None:
     assert "--append-system-prompt" not in launch(AGENT, options).argv
 
 
@@ -354,7 +354,7 @@ def test_definition_values_without_json_form_become_text() -> None:
     made.files["agents.json"].encode()
 
 
-def test_a_definition_that_cannot_be_written_down_is_refused() -> None:
+def test_definition_without_json_form_is_refused() -> None:
     loop: dict[str, Any] = {}
     loop["self"] = loop
     for value in (float("nan"), loop):
@@ -380,13 +380,13 @@ def test_a_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str,
 
 
 @pytest.mark.req("S3-08")
-def test_without_a_whitelist_servers_are_left_to_the_program() -> None:
+def test_servers_are_left_to_cli_without_whitelist() -> None:
     made = launch(replace(AGENT, trusted=True), LaunchRequest())
     assert not {"--mcp-config", "--strict-mcp-config"} & set(made.argv)
     assert set(made.files) == {"agents.json"}
 
 
-def test_a_servers_secrets_are_in_no_argument_and_no_variable() -> None:
+def test_server_secrets_are_only_in_file() -> None:
     made = launch(AGENT, LaunchRequest(servers={"db": SERVER}))
     assert not any("s3cret" in text for text in (*made.argv, *made.env.values()))
 
@@ -407,7 +407,7 @@ IN_STREAM = {"type": "sdk", "name": "hocket"}
 """The program's own words for a server that is whoever drives it."""
 
 
-def test_our_server_comes_beside_those_that_the_program_finds() -> None:
+def test_own_server_is_added_to_those_of_cli() -> None:
     made = launch(BARE, LaunchRequest(args=("word",), own_server=OWN))
     assert json.loads(after(made, "--mcp-config")) == {"mcpServers": {"hocket": IN_STREAM}}
     assert made.argv[made.argv.index("--mcp-config") + 2].startswith("--")
@@ -420,17 +420,17 @@ def test_launch_is_served_with_own_server() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--output-format", "--output-format=json", "--input-format"])
-def test_a_program_that_speaks_otherwise_does_not_speak_with_our_server(flag: str) -> None:
+def test_own_server_is_not_offered_in_other_format(flag: str) -> None:
     made = launch(BARE, LaunchRequest(args=(flag, "text"), own_server=OWN))
     assert (made.served, "--mcp-config" in made.argv, "--allowedTools" in made.argv) == (False, False, False)
 
 
-def test_our_server_is_there_where_no_other_may_be_found() -> None:
+def test_own_server_is_offered_in_untrusted_folder() -> None:
     argv = launch(AGENT, LaunchRequest(own_server=OWN)).argv
     assert ("--mcp-config" in argv, argv.count("--strict-mcp-config")) == (True, 1)
 
 
-def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but_its_own() -> None:
+def test_own_server_is_added_to_listed_servers() -> None:
     made = launch(AGENT, LaunchRequest(own_server=OWN, servers={"db": SERVER, "hocket": SERVER}))
     at = made.argv.index("--mcp-config")
     listed, ours, following = made.argv[at + 1 : at + 4]
@@ -440,25 +440,25 @@ def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but
     assert made.argv.count("--strict-mcp-config") == 1
 
 
-def test_our_tools_are_allowed_by_name_and_restrict_no_others() -> None:
+def test_own_tools_are_allowed_without_restricting_others() -> None:
     made = launch(BARE, LaunchRequest(args=("word",), own_server=OWN))
     assert after(made, "--allowedTools") == "mcp__hocket__wait,mcp__hocket__stop"
     assert made.argv[made.argv.index("--allowedTools") + 2].startswith("--")
     assert "--tools" not in made.argv
 
 
-def test_our_tools_are_allowed_besides_those_of_a_list_of_permissions() -> None:
+def test_own_tools_are_allowed_besides_listed_permissions() -> None:
     made = launch(replace(BARE, allowed_tools="Bash(git *) Edit"), LaunchRequest(own_server=OWN))
     assert after(made, "--tools") == "Bash,Edit"
     assert after(made, "--allowedTools") == "Bash(git *),Edit,mcp__hocket__wait,mcp__hocket__stop"
 
 
-def test_a_budget_stands_in_front_so_that_a_users_own_wins() -> None:
+def test_budget_precedes_user_arguments() -> None:
     argv = ("claude", "-p", "--max-budget-usd", "9")
     assert bound(argv, 2.5) == ("claude", "--max-budget-usd", "2.500000", "-p", "--max-budget-usd", "9")
 
 
-def test_a_budget_of_nothing_is_still_a_number_that_the_program_takes() -> None:
+def test_zero_budget_is_smallest_valid_number() -> None:
     assert float(bound(("claude",), 0.0)[2]) > 0
 
 

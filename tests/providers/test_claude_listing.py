@@ -14,13 +14,13 @@ def answered(agents: Any) -> bytes:
     return json.dumps({"type": "control_response", "response": {"response": {"agents": agents}}}).encode()
 
 
-def test_the_agents_of_its_answer_are_found_among_whatever_else_it_says() -> None:
+def test_agents_are_found_among_other_output() -> None:
     agents = [{"name": "a", "description": "d", "model": "haiku"}, {"name": "b:c", "description": "e"}, "no agent"]
     output = b'warning: something\n{"type":"system"}\n[1]\n' + answered(agents) + b"\n{"
     assert agents_listed(output) == [Listed("a", "d", "haiku"), Listed("b:c", "e", None)]
 
 
-def test_an_answer_may_name_none() -> None:
+def test_answer_may_have_no_agents() -> None:
     assert agents_listed(answered([])) == []
 
 
@@ -28,21 +28,21 @@ DEEP = b"[" * 100_000
 
 
 @pytest.mark.parametrize("output", [b"", b"no JSON", b"null", b'{"response": 7}', answered({}), b"\xff\xfe", DEEP])
-def test_no_answer_is_told_from_an_empty_one(output: bytes) -> None:
+def test_missing_answer_differs_from_empty_one(output: bytes) -> None:
     assert agents_listed(output) is None
 
 
-def test_it_is_asked_to_run_no_hook_and_to_start_no_server_and_for_nothing_but_its_list() -> None:
+def test_request_runs_no_hook_and_no_server() -> None:
     assert json.loads(ARGUMENTS[ARGUMENTS.index("--settings") + 1]) == {"disableAllHooks": True}
     assert {"--strict-mcp-config", "--no-session-persistence"} <= set(ARGUMENTS)
     assert json.loads(REQUEST)["request"] == {"subtype": "initialize"}
 
 
-def test_of_settings_only_the_choice_of_plugins_is_left() -> None:
+def test_only_plugin_choice_of_settings_is_kept() -> None:
     settings = {"enabledPlugins": {"a@b": True}, "hooks": {"SessionStart": []}, "env": {"LD_PRELOAD": "x"}}
     assert json.loads(only_choices(json.dumps(settings).encode()) or b"") == {"enabledPlugins": {"a@b": True}}
 
 
 @pytest.mark.parametrize("settings", [b"", b"{}", b"[]", b"null", b"{", DEEP, b'"enabledPlugins"'])
-def test_settings_without_a_choice_leave_nothing(settings: bytes) -> None:
+def test_settings_without_plugin_choice_are_dropped(settings: bytes) -> None:
     assert only_choices(settings) is None

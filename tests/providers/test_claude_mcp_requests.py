@@ -41,7 +41,7 @@ def test_a_request_that_is_taken_back_is_recognised() -> None:
     )
 
 
-def test_of_a_line_that_was_too_long_it_is_known_whom_a_refusal_is_for() -> None:
+def test_truncated_request_has_id_for_refusal() -> None:
     compact = json.dumps(json.loads(calls("q1", 1, "t")), separators=(",", ":")).encode()
     assert mcp_requests.request(compact[:-20]) == McpRequest("q1", "hocket", None)
 
@@ -66,7 +66,7 @@ def test_nothing_is_too_odd_to_be_looked_at(rubbish: bytes) -> None:
     assert mcp_requests.request(b'{"mcp_message"' + rubbish) is None
 
 
-def test_a_broken_line_that_is_no_text_either_can_be_refused() -> None:
+def test_broken_line_with_invalid_bytes_can_be_refused() -> None:
     broken = b'{"request_id":"\xff","request":{"subtype":"mcp_message","server_name":"\xfe","message":{'
     assert mcp_requests.request(broken) == McpRequest("\ufffd", "\ufffd", None)
 

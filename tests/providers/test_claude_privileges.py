@@ -21,7 +21,7 @@ from hocket.providers.claude.privileges import (
 )
 
 
-def test_what_only_a_trusted_folder_may_have_is_told_in_words(tmp_path: Path) -> None:
+def test_privileges_are_described(tmp_path: Path) -> None:
     more = "hooks: {Stop: [{hooks: []}]}\nmcpServers: [one, {two: {command: x}}]"
     greedy = read_definition(str(agent(tmp_path, "a", more=more)))
     assert requested(greedy) == ["hooks (Stop)", "MCP servers (one, two)"]
@@ -34,7 +34,7 @@ FLAGS = [(flag.replace("*", "rest"), reason) for reason, flags in WIDENING.items
 
 
 @pytest.mark.parametrize(("flag", "reason"), FLAGS, ids=[flag for flag, _ in FLAGS])
-def test_a_flag_that_widens_is_found_however_it_is_written(flag: str, reason: str) -> None:
+def test_widening_flag_is_found_in_every_spelling(flag: str, reason: str) -> None:
     for args in ([flag], [flag, "value"], [f"{flag}=value"], ["word", "--model", "x", flag], ["--tools", flag]):
         assert widening(args, "acceptEdits") == (flag, reason)
 
@@ -63,7 +63,7 @@ def test_short_flags_that_widen_are_found_among_others(letters: str) -> None:
     ],
     ids=" ".join,
 )
-def test_what_only_shapes_the_work_may_come_from_anybody(args: list[str]) -> None:
+def test_harmless_flags_do_not_widen(args: list[str]) -> None:
     assert widening(args, "acceptEdits") is None
 
 
@@ -80,14 +80,14 @@ def test_what_only_shapes_the_work_may_come_from_anybody(args: list[str]) -> Non
         ("bypassPermissions", PERMISSION_MODES),
     ],
 )
-def test_a_permission_mode_may_be_narrowed_and_not_widened(mode: str, fits: Sequence[str], joined: bool) -> None:
+def test_wider_permission_mode_is_found(mode: str, fits: Sequence[str], joined: bool) -> None:
     for wanted in (*PERMISSION_MODES, "modeOfTomorrow", ""):
         args = [f"--permission-mode={wanted}"] if joined else ["--permission-mode", wanted]
         assert (widening(args, mode) is None) == (wanted in fits)
     assert widening(["--permission-mode"], mode) is not None
 
 
-def test_every_permission_mode_has_its_place_among_the_others() -> None:
+def test_every_permission_mode_has_a_width() -> None:
     assert all(widening(["--permission-mode", mode], "bypassPermissions") is None for mode in PERMISSION_MODES)
 
 
@@ -103,9 +103,7 @@ def test_every_permission_mode_has_its_place_among_the_others() -> None:
         ([], ["Bash"], False),
     ],
 )
-def test_a_word_that_goes_on_with_a_widening_list_of_somebody_else_s_is_found(
-    before: list[str], args: list[str], found: bool
-) -> None:
+def test_value_that_continues_widening_flag_is_found(before: list[str], args: list[str], found: bool) -> None:
     assert (widening(args, "acceptEdits", before) is not None) == found
 
 
@@ -124,15 +122,13 @@ def test_a_word_that_goes_on_with_a_widening_list_of_somebody_else_s_is_found(
         (["--permission-mode"], "", []),
     ],
 )
-def test_the_last_word_on_the_permission_mode_counts_and_can_be_left_out(
-    args: list[str], mode: str, left: list[str]
-) -> None:
+def test_last_permission_mode_counts_and_can_be_removed(args: list[str], mode: str, left: list[str]) -> None:
     assert mode_with(args, "default") == mode
     assert without_modes(args) == tuple(left)
     assert mode_with(without_modes(args), "default") == "default"
 
 
-def test_a_definition_that_asks_for_a_mode_can_be_given_another(tmp_path: Path) -> None:
+def test_permission_mode_of_definition_can_be_replaced(tmp_path: Path) -> None:
     asking = read_definition(str(agent(tmp_path, "a", more="permissionMode: auto")))
     silent = read_definition(str(agent(tmp_path, "b")))
     assert permission_mode(with_permission_mode(asking, "plan")) == "plan"

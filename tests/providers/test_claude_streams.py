@@ -70,7 +70,7 @@ def test_recorded_marker_is_found_once() -> None:
     assert {name: count for name, count in found.items() if count} == {"subagent": 1}
 
 
-def test_every_tool_that_started_in_a_recorded_run_ended_unless_it_was_cut_off() -> None:
+def test_recorded_tools_end_unless_run_was_cut_off() -> None:
     for name in NAMES:
         _state, said = read_all(stream(name), OF)
         started = Counter(data["id"] for data in of_type(said, "tool.started"))
@@ -81,7 +81,7 @@ def test_every_tool_that_started_in_a_recorded_run_ended_unless_it_was_cut_off()
 
 @pytest.mark.req("S3-38")
 @pytest.mark.parametrize("name", [name for name, end in ENDS.items() if end[0] is Status.DONE])
-def test_without_its_last_result_a_recorded_run_is_not_done(name: str) -> None:
+def test_recorded_run_without_result_is_not_done(name: str) -> None:
     state, _said = read_all(stream(name)[:-1], OF)
     assert b'"type":"result"' in stream(name)[-1]
     assert verdict(state, CLEAN, None) == (Status.FAILED, Reason.ERROR)

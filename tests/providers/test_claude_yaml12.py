@@ -20,7 +20,7 @@ def values(text: str) -> dict[str, Any]:
         *("x: [\n  a\n]", "x: [a\n, b]", "x: [\n# c\n a]", "x:\n  y: [\n    a\n]", "{\na: b\n}"),
     ],
 )
-def test_a_value_may_go_on_in_lines_that_stand_further_in(text: str) -> None:
+def test_indented_lines_continue_value(text: str) -> None:
     assert values(text)
 
 
@@ -31,7 +31,7 @@ def test_a_value_may_go_on_in_lines_that_stand_further_in(text: str) -> None:
         *(("x: [a,\nb]", 1), ("x: {a:\nb}", 1), ("x:\n  y: [\n  a\n  ]", 2), ("x: [a, 'b\nc']", 1)),
     ],
 )
-def test_a_line_that_does_not_stand_further_in_cannot_go_on_with_a_value(text: str, line: int) -> None:
+def test_unindented_continuation_line_is_refused(text: str, line: int) -> None:
     with pytest.raises(Unusable) as caught:
         load(text)
     assert caught.value.line == line
@@ -44,7 +44,7 @@ def test_a_line_that_does_not_stand_further_in_cannot_go_on_with_a_value(text: s
         *(("x:\n  y:\n  >-\n   a", 2), ("x:\n- y:\n  |\n   a", 2), ("x:\n-\n>-\n  a", 2), ("x:\n>-", 1)),
     ],
 )
-def test_a_text_of_lines_does_not_begin_below_its_key(text: str, line: int) -> None:
+def test_unindented_block_scalar_is_refused(text: str, line: int) -> None:
     with pytest.raises(Unusable) as caught:
         load(text)
     assert caught.value.line == line
@@ -53,7 +53,7 @@ def test_a_text_of_lines_does_not_begin_below_its_key(text: str, line: int) -> N
 @pytest.mark.parametrize(
     "text", ["x:\n >-\n a", "x: >-\n a", "? x\n: >-\n a", "x:\n- >-\n a", "x:\n-\n >-\n  a", " x:\n  >-\n  a"]
 )
-def test_a_text_of_lines_may_begin_further_in(text: str) -> None:
+def test_indented_block_scalar_is_read(text: str) -> None:
     assert values(text)["x"] in ("a", ["a"])
 
 
@@ -64,12 +64,12 @@ def test_a_text_of_lines_may_begin_further_in(text: str) -> None:
         *(("-0x10", -16), ("-0o7", -7), ("+1", 1), ("1.", 1.0), ("+.5", 0.5), ("+", "+"), (".", "."), ("1e", "1e")),
     ],
 )
-def test_a_scalar_is_what_the_cli_takes_it_for(text: str, expected: Any) -> None:
+def test_scalars_have_types_of_yaml_1_2(text: str, expected: Any) -> None:
     found = values(f"x: {text}")["x"]
     assert (found, type(found)) == (expected, type(expected))
 
 
-def test_what_was_written_is_kept_beside_what_it_means() -> None:
+def test_scalars_are_kept_as_written() -> None:
     found = load("version: 1.10\nx: [1]\ny: 'z'\nw:")
     assert found.written == {"version": "1.10", "y": "z", "w": ""}
     assert found.lines == {"version": 0, "x": 1, "y": 2, "w": 3}

@@ -102,7 +102,7 @@ def test_line_that_is_not_understood_is_raw(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["DONE", "all of it\n**DONE**\nbye", "```\nDONE\n```", "```\nDONE"])
-def test_marker_on_a_line_of_its_own_is_found_once(text: str) -> None:
+def test_marker_on_own_line_is_found_once(text: str) -> None:
     looping = Spec("codex", "codex", (), "/p", {}, loop=True, marker="DONE")
     _, events = read(message(text), message(text), spec=looping)
     assert [kind for kind, _ in events].count("marker") == 1
@@ -114,7 +114,7 @@ def test_marker_among_other_text_is_not_found(text: str) -> None:
     assert "marker" not in [kind for kind, _ in read(message(text), spec=looping)[1]]
 
 
-def test_usage_of_a_resumed_session_is_reduced_by_what_it_used_before() -> None:
+def test_usage_of_resumed_session_excludes_earlier_runs() -> None:
     resumed = Spec("codex", "codex", (), "/p", {}, session_tokens=100)
     (usage,) = (data for kind, data in read(completed(90, 30), spec=resumed)[1] if kind == "usage")
     assert (usage["tokens"], usage["cost_usd"]) == (20, None)
@@ -126,7 +126,7 @@ def test_usage_that_is_no_number_is_unknown(usage: dict[str, Any]) -> None:
     assert data["tokens"] is None
 
 
-def test_tool_of_a_server_is_reported_by_its_name() -> None:
+def test_server_tool_has_its_name() -> None:
     item = {"id": "item_1", "type": "mcp_tool_call", "server": "s", "tool": "look", "status": "failed"}
     started, finished = ({"type": f"item.{phase}", "item": item} for phase in ("started", "completed"))
     _, ((_, first), (_, last)) = read(started, finished)

@@ -27,6 +27,7 @@ from hocket.providers.base import (
     State,
 )
 from hocket.providers.conformance import CHECKS, Check, Ended, RecordedOutput, Subject
+from hocket.providers.definition_files import Privilege
 from hocket.redaction import NO_SECRETS, Redactor
 
 DEFINITION = Definition("rev", {"description": "reviews", "prompt": "You review."}, "/project/.claude/agents/rev.md")
@@ -120,6 +121,25 @@ def forgetful_resume(spec: Spec, session: str, prompt: str) -> Spec:
     return replace(spec, argv=(spec.argv[0], session), cwd="/", prompt=prompt)
 
 
+class ReadsAnything:
+    """Definitions of which every file is one."""
+
+    def end_of(self, content: bytes) -> int:
+        return len(content)
+
+    def parse_definition(self, content: bytes, path: str) -> Definition:
+        return Definition("rev", {"prompt": content.decode(errors="replace")}, path)
+
+
+class FindsNothing:
+    """Privileges that no file asks for."""
+
+    settings_files = ("settings.json",)
+
+    def requests_in_settings(self, name: str, content: bytes) -> list[Privilege]:
+        return []
+
+
 BREAKS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "launch": ({"launch": shell_launch}, {"launch_is_complete", "launch_delivers_prompt", "launch_keeps_arguments"}),
     "memory": ({"reader": remembering_reader}, {"reader_is_pure", "reader_resumes_anywhere"}),
@@ -133,6 +153,8 @@ BREAKS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"sessions_resume", "transcripts_stay_inside"},
     ),
     "prompt": ({"with_prompt": lambda spec, prompt: replace(spec, prompt=prompt, cwd="/")}, {"prompt_can_be_replaced"}),
+    "definitions": ({"definitions": ReadsAnything()}, {"definitions_read_anything"}),
+    "privileges": ({"privileges": FindsNothing()}, {"privileges_are_found"}),
     "pricing": ({"pricing": Pricing(lambda argv, usd: ("x",), lambda state: -1)}, {"pricing_keeps_arguments"}),
 }
 

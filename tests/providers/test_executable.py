@@ -63,7 +63,7 @@ def test_no_prompt_and_an_empty_one_add_nothing(agent: Agent, prompt: str | None
 
 
 @pytest.mark.req("S1-37")
-def test_a_prompt_by_standard_input_is_no_argument_and_may_be_long() -> None:
+def test_long_prompt_is_passed_by_standard_input() -> None:
     prompt = "x" * (PROMPT_LIMIT + 1) + "\0"
     assert launch(BY_STDIN, LaunchRequest(prompt=prompt)) == Launch(("/bin/tool",), "file", prompt)
 
@@ -72,7 +72,7 @@ def test_a_prompt_by_standard_input_is_no_argument_and_may_be_long() -> None:
 @pytest.mark.parametrize(
     "prompt", ["x" * (PROMPT_LIMIT + 1), "\u00e9" * (PROMPT_LIMIT // 2 + 1)], ids=["ascii", "bytes"]
 )
-def test_a_prompt_too_long_for_an_argument_names_the_limit_and_the_other_way(prompt: str) -> None:
+def test_long_prompt_argument_is_refused_with_hint(prompt: str) -> None:
     with pytest.raises(PromptError, match="64 KiB") as caught:
         launch(AGENT, LaunchRequest(prompt=prompt))
     assert caught.value.hint is not None
@@ -85,7 +85,7 @@ def test_standard_input_has_a_limit_too() -> None:
 
 
 @pytest.mark.parametrize("bad", ["a\0b", "\udc80", "x" * (128 * 1024)], ids=["nul", "surrogate", "long"])
-def test_an_argument_that_no_program_can_get_is_refused(bad: str) -> None:
+def test_invalid_argument_is_refused(bad: str) -> None:
     with pytest.raises(UsageError):
         launch(AGENT, LaunchRequest(args=(bad,)))
     with pytest.raises(UsageError):
@@ -194,7 +194,7 @@ def test_a_result_is_the_end_of_the_output() -> None:
     assert result(b"y" + b"x" * RESULT_LIMIT) == "x" * RESULT_LIMIT
 
 
-def test_a_result_does_not_begin_with_half_a_character() -> None:
+def test_result_begins_with_whole_character() -> None:
     output = "\U0001f600".encode() + b"x" * (RESULT_LIMIT - 2)
     assert result(output) == "x" * (RESULT_LIMIT - 2)
     assert result(output[-RESULT_LIMIT:]) == "x" * (RESULT_LIMIT - 2)

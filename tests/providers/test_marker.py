@@ -114,7 +114,7 @@ TABLE = [
 ]
 
 
-def test_the_table_is_long_enough_and_every_case_has_a_name_of_its_own() -> None:
+def test_table_has_distinct_case_names() -> None:
     assert len(TABLE) >= 40
     assert len({case.name for case in TABLE}) == len(TABLE)
 
@@ -224,7 +224,7 @@ TELLINGS = [in_two, in_half, without_a_whole, whole, only_the_result]
 
 @pytest.mark.req("S1-41", "S1-44")
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
-def test_a_plain_program_s_marker_counts_however_its_writes_are_cut(case: Case, tmp_path: Path) -> None:
+def test_program_marker_is_found_in_any_writes(case: Case, tmp_path: Path) -> None:
     for step in steps_of(case):
         check(case, Hearing(a_spec("executable")).growing(tmp_path / "out", case.text.encode(), step), step)
 
@@ -279,12 +279,12 @@ def test_marker_outside_claude_messages_does_not_count(name: str) -> None:
 
 
 @pytest.mark.req("S1-44")
-def test_a_sub_agent_within_a_fence_of_the_main_one_changes_nothing_about_it() -> None:
+def test_subagent_does_not_close_fence_of_main_agent() -> None:
     lines = [init(), delta(f"{F}\n"), delta(f"x\n{F}\n", parent="tool1"), delta(f"{M}\n"), delta(f"{F}\n")]
     assert len(Hearing(a_spec("claude")).lines(*lines).markers) == 1
 
 
-def test_a_fence_ends_with_the_text_it_is_in() -> None:
+def test_fence_ends_with_its_text() -> None:
     """What is left open in one message is not about the next one; alone in there the marker was said."""
     heard = Hearing(a_spec("claude")).lines(init(), assistant(text(f"{F}\nx")), assistant(text(M), message="m2"))
     assert len(heard.markers) == 1

@@ -25,7 +25,7 @@ from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, 
 from hocket.model import Agent
 from hocket.providers.claude.paths import is_definition_path, marker
 from hocket.providers.claude.privileges import mode_with, permission_mode
-from hocket.providers.definition_files import Ask
+from hocket.providers.definition_files import Privilege
 from hocket.trust.approvals import (
     FILE,
     FOLDER,
@@ -185,17 +185,17 @@ def _is_name(target: str) -> bool:
     return "/" not in target and target not in (".", "..")
 
 
-def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Ask]:
+def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Privilege]:
     try:
         settings = Git(env).risky_settings(folder)
     except NotTrusted as error:
-        yield Ask(error.message)
+        yield Privilege(error.message)
     except (ProgramNotFound, UsageError):
         return
     else:
         for file, found in groupby(settings, key=lambda one: one.file):
             details = tuple(f"{one.key}: {one.value}" if one.key else one.value for one in found)
-            yield Ask(f"{file}: settings by which git may run programs; they are not covered", details)
+            yield Privilege(f"{file}: settings by which git may run programs; they are not covered", details)
 
 
 def _entry_of(file: str, catalog: Catalog) -> Entry | None:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from hocket.errors import UsageError
+from hocket.config import PERMISSION_MODES
+from hocket.errors import BadDefinition, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.base import Answer, LaunchRequest, OwnServer, ProcessExit, Provider, ReaderEvent, State
 from hocket.providers.output_lines import decoded
@@ -27,7 +28,7 @@ STATE_LIMIT = 64 * 1024
 """Bytes of a reader's state, which is committed with every batch of events."""
 
 _KEY = 'sk-"Q\\w/eRtZuIoP-äsDfGh'
-_NOT_JSON = (
+_NOT_OBJECTS = (
     b"",
     b"\n",
     b"\r\n",
@@ -37,11 +38,10 @@ _NOT_JSON = (
     b"[]\n",
     b"7\n",
     b"null\n",
-    b"{}\n",
     b'{"type":',
 )
 _BROKEN_JSON = (b'{"type":5}\n', b'{"type":"unheard_of"}\n', b'{"a":"\\ud800"}\n', b"[" * 100_000, b'{"a":1e999}\n')
-_ODD_LINES = (*_NOT_JSON, *_BROKEN_JSON)
+_ODD_LINES = (*_NOT_OBJECTS, b"{}\n", *_BROKEN_JSON)
 _ODD_VALUES: tuple[Any, ...] = (None, True, -1, 10**30, 1e308, "", "\ud800", [], {}, [None], {"": [{}]})
 
 
@@ -478,6 +478,32 @@ def text_output_has_result(subject: Subject) -> None:
         json.dumps(output.last_events(state))
 
 
+def definitions_read_anything(subject: Subject) -> None:
+    """A file that is no definition is refused, whatever is in it."""
+    if (definitions := subject.provider.definitions) is None:
+        return
+    for content in (*_ODD_LINES, b"---\nname: [\n---\n", b"---\n" + b"[" * 50_000 + b"\n---\n"):
+        _require((definitions.end_of(content) or 0) <= len(content), f"an end behind {content[:200]!r}")
+        try:
+            definitions.parse_definition(content, "/project/agent.md")
+        except BadDefinition:
+            continue
+        raise AssertionError(f"parse_definition accepts {content[:200]!r}")
+
+
+def privileges_are_found(subject: Subject) -> None:
+    """A settings file that cannot be read asks for a privilege, and no arguments ask for none."""
+    if (privileges := subject.provider.privileges) is None:
+        return
+    for name in privileges.settings_files:
+        for content in _NOT_OBJECTS:
+            asked = list(privileges.requests_in_settings(name, content))
+            _require(asked, f"{name} asks for nothing with {content!r}")
+    for mode in PERMISSION_MODES:
+        _require(privileges.widening((), mode) is None, "no arguments must not widen what an agent may do")
+        _require(privileges.mode_with((), mode) == mode, "no arguments must not change the permission mode")
+
+
 Check = Callable[[Subject], None]
 
 CHECKS: tuple[Check, ...] = (
@@ -501,4 +527,6 @@ CHECKS: tuple[Check, ...] = (
     pricing_keeps_arguments,
     own_tools_answer,
     text_output_has_result,
+    definitions_read_anything,
+    privileges_are_found,
 )

@@ -15,7 +15,7 @@ from hocket.config.schema import parse as parse_config
 from hocket.config.settings import AgentConfig, is_wider
 from hocket.errors import BadDefinition, ConfigError, HomeError
 from hocket.providers.defining import DEFINITIONS, PRIVILEGES
-from hocket.providers.definition_files import Ask
+from hocket.providers.definition_files import Privilege
 from hocket.trust.approvals import FILE, FOLDER, Approvals, kept
 from hocket.trust.check import Reasons
 from hocket.trust.folder_contents import HOCKET_FILES, MAX_KEPT, Part, digest, joined, repository
@@ -34,7 +34,7 @@ class Explanation:
     """The content that would be approved."""
     state: str
     """``new``, ``changed`` or ``approved``."""
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[Privilege, ...] = ()
     replaced: str | None = None
     """What of the user's own it replaces."""
     against: str | None = None
@@ -84,7 +84,7 @@ def _explain_one(folder: str, approvals: Approvals) -> Explanation:
     return _with_diff(found, _approved_before(approvals, FOLDER, folder, state))
 
 
-def _asks_in(part: Part, folder: str, approvals: Approvals) -> Iterator[Ask]:
+def _asks_in(part: Part, folder: str, approvals: Approvals) -> Iterator[Privilege]:
     name, content = part
     if name in HOCKET_FILES:
         yield from _asks_of_config(name, content, folder, approvals)
@@ -94,7 +94,7 @@ def _asks_in(part: Part, folder: str, approvals: Approvals) -> Iterator[Ask]:
         yield from PRIVILEGES.requests_in_settings(name, content)
 
 
-def _asks_of_text(part: Part, approvals: Approvals) -> Iterator[Ask]:
+def _asks_of_text(part: Part, approvals: Approvals) -> Iterator[Privilege]:
     """Yield what a definition asks for in detail; of a skill or a command only what it asks for."""
     name, content = part
     try:
@@ -103,32 +103,32 @@ def _asks_of_text(part: Part, approvals: Approvals) -> Iterator[Ask]:
         return
     asks = list(PRIVILEGES.requests(definition, approvals.config.ceiling))
     if f"/{name}".startswith(DEFINITIONS.marker):
-        yield from (Ask(f"{name}: {ask.what}", ask.details) for ask in asks)
+        yield from (Privilege(f"{name}: {ask.what}", ask.details) for ask in asks)
     elif asks:
-        yield Ask(f"{name}: {' and '.join(ask.what for ask in asks)}")
+        yield Privilege(f"{name}: {' and '.join(ask.what for ask in asks)}")
 
 
-def _asks_of_config(name: str, raw: bytes, folder: str, approvals: Approvals) -> Iterator[Ask]:
+def _asks_of_config(name: str, raw: bytes, folder: str, approvals: Approvals) -> Iterator[Privilege]:
     place = ConfigFile(os.path.join(folder, name), "project", name.endswith(".json"))
     try:
         part = parse_config(place, raw.decode("utf-8-sig", "replace"), approvals.config.users_home or "/")
     except ConfigError as error:
-        yield Ask(f"{name}: cannot be read", (error.message,))
+        yield Privilege(f"{name}: cannot be read", (error.message,))
         return
     mode = part.claude.get("permission_mode")
     if mode and is_wider(mode, approvals.config.ceiling):
-        yield Ask(f"{name}: permission mode {mode} for every agent", (f"yours is {approvals.config.ceiling}",))
+        yield Privilege(f"{name}: permission mode {mode} for every agent", (f"yours is {approvals.config.ceiling}",))
     for agent, alias in part.agents.items():
         details = (*_of_alias(alias, approvals), *_prompt_files([alias.default_prompt_file], folder))
         if details:
-            yield Ask(f'{name}: agent "{agent}"', details)
+            yield Privilege(f'{name}: agent "{agent}"', details)
     for chain in part.chains.values():
         modes = [f"permission mode {chain.permission_mode}"] if chain.permission_mode else []
         gates = [f"gate: {command}" for command in (chain.until, *(step.until for step in chain.steps)) if command]
         args = [f"{step.agent} {' '.join(step.args)}" for step in chain.steps if step.args]
         files = _prompt_files([chain.prompt_file, *(step.prompt_file for step in chain.steps)], folder)
         if details := (*modes, *gates, *args, *files):
-            yield Ask(f'{name}: chain "{chain.name}"', details)
+            yield Privilege(f'{name}: chain "{chain.name}"', details)
 
 
 def _prompt_files(files: Iterable[str | None], folder: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from hocket.rehearsal import install
 HELLO = {"do": [{"say": "hello there"}]}
 
 
-def test_codex_answers_with_one_word(codex: CodexSetup, hocket: Hocket) -> None:
+def test_codex_answers(codex: CodexSetup, hocket: Hocket) -> None:
     codex.use_script(HELLO)
     told = run(hocket, "codex", "-p", "say hello")
     assert told.outcome == (0, "done", "single_run"), told.stderr
@@ -130,7 +130,7 @@ def test_missing_codex_starts_nothing(hocket: Hocket, agent: Bin, project: Path)
     assert not (project / "ran").exists()
 
 
-def test_key_of_codex_is_redacted_and_kept_from_others(codex: CodexSetup, hocket: Hocket, agent: Bin) -> None:
+def test_codex_key_is_redacted_and_not_shared(codex: CodexSetup, hocket: Hocket, agent: Bin) -> None:
     agent("planner", "import os\nprint('key', os.environ.get('OPENAI_API_KEY'))")
     codex.use_script({"do": [shell("echo $OPENAI_API_KEY"), {"say": "done"}]})
     told = run(hocket, "planner -> codex", "-p", "go")

@@ -13,7 +13,7 @@ from hocket.config import BYPASS
 from hocket.config.settings import is_wider
 from hocket.model import Definition
 from hocket.providers.claude import servers as server_files
-from hocket.providers.definition_files import Ask, Widening
+from hocket.providers.definition_files import Privilege, Widening
 
 # --- Definitions --------------------------------------------------------------------------------------------
 
@@ -36,16 +36,16 @@ def requested(definition: Definition) -> list[str]:
     return found
 
 
-def requests(definition: Definition, ceiling: str) -> Iterator[Ask]:
+def requests(definition: Definition, ceiling: str) -> Iterator[Privilege]:
     """Yield in detail what a definition asks for beyond the user's permission mode."""
     mode = permission_mode(definition)
     if mode and is_wider(mode, ceiling):
-        yield Ask(f"permission mode {mode}", (f"yours is {ceiling}",))
+        yield Privilege(f"permission mode {mode}", (f"yours is {ceiling}",))
     if "hooks" in definition.fields:
-        yield Ask("hooks", tuple(_hooks(definition.fields["hooks"])))
+        yield Privilege("hooks", tuple(_hooks(definition.fields["hooks"])))
     servers = [*definition.fields.get("mcpServers", ()), *(definition.allowed_servers or ())]
     if servers:
-        yield Ask("MCP servers", tuple(line for item in servers for line in _servers(item)))
+        yield Privilege("MCP servers", tuple(line for item in servers for line in _servers(item)))
 
 
 def permission_mode(definition: Definition | None) -> str | None:
@@ -84,19 +84,19 @@ def may_request(text: bytes) -> bool:
     return any(word in text for word in _REQUESTING_WORDS)
 
 
-def requests_in_settings(name: str, content: bytes) -> Iterator[Ask]:
+def requests_in_settings(name: str, content: bytes) -> Iterator[Privilege]:
     """Yield what one of ``settings_files`` asks for."""
     try:
         found = json.loads(content.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        yield Ask(f"{name}: cannot be read as settings")
+        yield Privilege(f"{name}: cannot be read as settings")
     elif name == server_file:
-        yield Ask(f"{name}: MCP servers", tuple(_servers(found.get("mcpServers"))))
+        yield Privilege(f"{name}: MCP servers", tuple(_servers(found.get("mcpServers"))))
     else:
         for key, value in found.items():
-            yield Ask(f"{name}: {key}", tuple(_hooks(value) if key == "hooks" else _lines(value)))
+            yield Privilege(f"{name}: {key}", tuple(_hooks(value) if key == "hooks" else _lines(value)))
 
 
 def _hooks(value: Any) -> Iterator[str]:
