@@ -45,7 +45,7 @@ class Redactor:
         self._in_lines = tuple(dict.fromkeys([*self._bytes, *map(_encoded, escaped)]))
         """One of them is in every line with a secret, unless the line has an optional escape."""
         self.longest = max(map(len, self._bytes), default=0)
-        """How many bytes a secret takes up at most."""
+        """Bytes of the longest secret."""
 
     def text(self, text: str) -> str:
         """A whole text with its secrets masked. Secrets that overlap get one mask."""
@@ -75,20 +75,20 @@ class Redactor:
         return b"\n".join(map(self.line, content[begin:].split(b"\n")))
 
     def feed(self, held: Held | None, text: str) -> tuple[str, Held | None]:
-        """The next piece of a text: what can be said now, and what is held back.
+        """The next piece of a text: the masked output so far as it is certain, and what is held back.
 
-        All that is said, up to and including ``flush``, is the whole text with its secrets masked.
+        All outputs together, up to and including that of ``flush``, are the whole text with its secrets masked.
         """
         if held is not None and self._begun(held) is None:
-            said, rest = self.feed(None, text)
-            return self.flush(held) + said, rest
+            output, rest = self.feed(None, text)
+            return self.flush(held) + output, rest
         if not self._texts:
             return text, None
         begun, masked = self._begun(held) or ("", 0)
         whole = begun + text
         end, of = self._open_end(whole)
-        said, masked = self._masked(whole, masked, end)
-        return said, None if of is None else [*of, len(whole) - end, masked]
+        output, masked = self._masked(whole, masked, end)
+        return output, None if of is None else [*of, len(whole) - end, masked]
 
     def flush(self, held: Held | None) -> str:
         """What is held back, where the text has ended."""
@@ -118,15 +118,15 @@ class Redactor:
     def _masked(self, text: str, masked: int, end: int) -> tuple[str, int]:
         """The text up to ``end``, without its first ``masked`` characters, for which there is a mask already; and how
         many characters from ``end`` on the last mask stands for."""
-        said: list[str] = []
+        output: list[str] = []
         at = masked
         for start, stop in _spans(text, self._texts):
             if start >= max(end, masked):
                 break
             if start >= masked:
-                said += text[at:start], MASK
+                output += text[at:start], MASK
             at = max(at, stop)
-        return "".join(said) + text[at:end], max(0, at - end)
+        return "".join(output) + text[at:end], max(0, at - end)
 
     def _token(self, found: re.Match[str]) -> str:
         token = found[0]
@@ -140,7 +140,7 @@ class Redactor:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """A value as it is, and as it stands in JSON, which agents print and which other JSON may contain as a text."""
+    """A value as it is, and as JSON spells it, which agents print and which other JSON may contain as a text."""
     yield value
     for escaped in (json.dumps(value, ensure_ascii=False), json.dumps(value)):
         yield escaped[1:-1]
@@ -164,7 +164,7 @@ def _is_json(text: str) -> bool:
 
 
 def _spans(text: AnyStr, secrets: Iterable[AnyStr]) -> list[tuple[int, int]]:
-    """Where secrets stand, in order; those that overlap as one."""
+    """The positions of secrets, in order; those that overlap as one."""
     found = sorted((start, start + len(secret)) for secret in secrets for start in _occurrences(text, secret))
     spans: list[tuple[int, int]] = []
     for start, stop in found:

@@ -1,9 +1,9 @@
 """Values of secret variables: which variables are secret, and the files that hold their values.
 
 The record of a run and its ``spec.json`` are kept for ever; a key must not be. Both hold the names of secret variables
-alone. The values lie in ``HOCKET_HOME/secrets/<owner>``, where the owner is the root of a tree of runs or an item of a
+only. The values are in ``HOCKET_HOME/secrets/<owner>``, where the owner is the root of a tree of runs or an item of a
 task's queue. Here belong the format of these files and how a record refers to them; when a file is written and removed
-is decided in ``engine.secret_store``.
+is decided in ``sessions.secret_store``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_values(folder: Path, owner: str) -> Values:
 
 
 def _read_regular(path: Path) -> bytes:
-    """The content of a file; nothing of what else an agent may put in its place, which is not waited for either."""
+    """The content of a regular file; empty for anything else, such as a FIFO, without waiting."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -163,7 +163,7 @@ def owners(folder: Path) -> list[str]:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, and a machine that comes back, finds the old content or the new one."""
+    """Replace a file so that a reader finds the old content or the new one, also after a power cut."""
     unfinished = path.with_name(f".{path.name}{_UNFINISHED}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -113,7 +113,7 @@ def shell_launch(agent: Agent, request: LaunchRequest) -> Launch:
     return Launch(("/bin/sh", "-c", f"{agent.path} {request.prompt}"), "file", request.prompt)
 
 
-def optimistic_verdict(state: State, exit: ProcessExit, reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
+def optimistic_verdict(state: State, exit: ProcessExit, reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's name for it
     return Status.DONE, Reason.EXIT
 
 

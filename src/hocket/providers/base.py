@@ -110,7 +110,7 @@ class ProcessExit(Protocol):
     def stopped(self) -> bool: ...
 
 
-def exit_verdict(exit: ProcessExit, stop_reason: Reason | None, at_zero: Verdict) -> Verdict:  # noqa: A002 - the keeper's own word for it
+def exit_verdict(exit: ProcessExit, stop_reason: Reason | None, at_zero: Verdict) -> Verdict:  # noqa: A002 - the keeper's name for it
     """The verdict by the exit alone. ``at_zero`` is the one on a process that ended by itself with exit code 0."""
     if exit.error is not None:
         return Status.FAILED, Reason.START_FAILED

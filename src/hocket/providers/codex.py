@@ -163,7 +163,7 @@ def _turn_ended(result: str | None, error: str | None) -> ReaderEvent:
 # --- Judging ------------------------------------------------------------------------------------------------
 
 
-def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's own word for it
+def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
     """By the completed or failed turn, else by the exit."""
     failed = state.get("failed")
     if exit.error is None and failed is None and state.get("open") is False:

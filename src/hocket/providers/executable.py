@@ -74,11 +74,11 @@ def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
         if stream != "out":
             return state, [raw_event(stream, line, whole_size=whole_size)]
         data = line_text(line, whole_size)
-        said: list[ReaderEvent] = [("text", data)]
+        events: list[ReaderEvent] = [("text", data)]
         if needle and not state.get("marker") and (needle in line or may_matter(data["text"], state.get("fence"))):
             state, found = _find_marker(state, data, spec.marker)
-            said += found
-        return state, said
+            events += found
+        return state, events
 
     return read
 
@@ -99,7 +99,7 @@ def last_events(state: State) -> list[ReaderEvent]:
     return [] if found is None else [("marker", {"line": found})]
 
 
-def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's own word for it
+def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
     del state  # the exit status is all that a plain program reports
     return exit_verdict(exit, stop_reason, (Status.DONE, Reason.EXIT))
 

@@ -82,15 +82,15 @@ def _answers(given: Mapping[str, Any], text: str) -> dict[str, str]:
     questions = [asked for asked in list_in(given, "questions") if isinstance(asked, dict)]
     texts = text.strip().split("\n", max(0, len(questions) - 1))
     return {
-        str(asked.get("question", "")): _choice(asked, said.strip())
-        for asked, said in zip(questions, texts, strict=False)
-        if said.strip()
+        str(asked.get("question", "")): _choice(asked, text.strip())
+        for asked, text in zip(questions, texts, strict=False)
+        if text.strip()
     }
 
 
-def _choice(asked: Mapping[str, Any], said: str) -> str:
+def _choice(asked: Mapping[str, Any], text: str) -> str:
     """The option with this number, counted from 1, unless an option has that number as its label."""
     labels = [str(option.get("label", "")) for option in list_in(asked, "options") if isinstance(option, dict)]
-    if said not in labels and re.fullmatch("[1-9][0-9]?", said) and int(said) <= len(labels):
-        return labels[int(said) - 1]
-    return said
+    if text not in labels and re.fullmatch("[1-9][0-9]?", text) and int(text) <= len(labels):
+        return labels[int(text) - 1]
+    return text

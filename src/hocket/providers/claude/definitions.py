@@ -1,4 +1,4 @@
-"""Claude's agent files: where they are, which fields they have, and how the CLI takes each value."""
+"""Claude's agent files: where they are, which fields they have, and which values the CLI accepts."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
     return (
         "--permission-mode",
         _permission_mode(agent.name, agent.permission_mode or fields.get("permissionMode"), request),
-        # The flags for tools take all values that follow, so a flag of ours must follow and not a word of the user's.
+        # The flags for tools take all values that follow, so a flag of ours must follow, not an argument of the user.
         *_tools(agent.allowed_tools or "", request.own_server.rules if request.own_server else ()),
         *_QUESTIONS[request.on_question],
         *(() if agent.trusted else _USER_SETTINGS_ONLY),

@@ -1,7 +1,7 @@
 """Requests of the Claude CLI to an MCP server inside its stream: in its output, answered in its input.
 
-They cause no events. The state remembers ids of tool calls without a result; what was asked is read again in the
-output by a server that takes the run over.
+They cause no events. The state remembers ids of tool calls without a result; a server that takes the run over
+reads the requests again in the output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claude's plugins: which are enabled in a directory, where they lie, and what their agents are called."""
+"""Claude's plugins: which are enabled in a directory, their folders, and the names of their agents."""
 
 from __future__ import annotations
 

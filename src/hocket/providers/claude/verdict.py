@@ -2,8 +2,8 @@
 
 A run is done when it had a result and nothing happened since: no turn is open or owed a result, no agent works in the
 background, no question is open. If it was ended from outside, by a stop or a signal (the CLI catches most signals and
-exits with the code that a shell has for them), it must also have left no command in the background and no news
-from there: otherwise it would have gone on.
+exits with the code that a shell has for them), it must also have left no command in the background and no result
+of one to read: otherwise it would have continued.
 
     it was not started                          failed   start_failed
     a session that was stopped or killed        by its exit
@@ -36,7 +36,7 @@ _SERVER_ERRORS = 500
 _BROKEN_CONNECTIONS = frozenset({"connection_failed", "no_response", "stream_idle_timeout", "computer_slept"})
 
 
-def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's own word for it
+def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
     from_outside = exit.stopped or exit.signal is not None or exit.code in _OF_SIGNALS
     is_cut_short = (from_outside and state.get("session")) or (exit.stopped and _was_interrupted(state))
     if exit.error is None and not is_cut_short and is_done(state, from_outside=from_outside):
