@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hocket.providers.claude.yaml12 import Loaded, TooMuch, Unusable, load
+from hocket.providers.claude.yaml12 import Unusable, load
 from hocket.providers.definition_files import REFUSED, Fault, Head
 
 MAX_HEAD = 64 * 1024
 _ENOUGH_TO_TELL = 6
-_FIRST_LINE = 2
-"""Of the keys within their file: the dashes are line 1."""
 
 # White space and line ends as JavaScript defines them.
 _BLANK = "\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -73,24 +71,10 @@ def parse(content: bytes) -> Head | Fault:
     if len(head) > MAX_HEAD:
         return Fault(1, f"the frontmatter is larger than {MAX_HEAD // 1024} kB", REFUSED, ours=True)
     try:
-        found, complaint = _load_tolerantly(head)
+        found = _load_tolerantly(head)
     except Unusable as error:
-        return _fault(error)
-    return Head(
-        found.values,
-        tidy(body),
-        {key: line + _FIRST_LINE for key, line in found.lines.items()},
-        found.written,
-        {key: line + _FIRST_LINE for key, line in found.repeated.items()},
-        _fault(complaint) if complaint else None,
-    )
-
-
-def _fault(error: Unusable) -> Fault:
-    line = error.line + _FIRST_LINE
-    if isinstance(error, TooMuch):
-        return Fault(line, error.reason, REFUSED, ours=True)
-    return Fault(line, error.reason)
+        return error.fault
+    return found._replace(body=tidy(body))
 
 
 def texts(value: object, *, at_spaces: bool = False) -> list[str]:
@@ -122,23 +106,23 @@ def _without_head(text: str) -> Fault:
 # --- Tolerance ----------------------------------------------------------------------------------------------
 
 
-def _load_tolerantly(head: str) -> tuple[Loaded, Unusable | None]:
-    """Load the frontmatter with growing tolerance; return the first attempt's error with the result."""
-    if "\0" in head:
-        raise Unusable(head[: head.index("\0")].count("\n"), "contains a NUL character")
+def _load_tolerantly(text: str) -> Head:
+    """Load the frontmatter with growing tolerance. What the first attempt complained about is ``mended``."""
+    if "\0" in text:
+        raise Unusable(text[: text.index("\0")].count("\n"), "contains a NUL character")
     complaint: Unusable | None = None
     tried: list[str] = []
     for mend in (str, _as_the_cli_has_it, _quoted):
-        text = mend(head)
-        if text in tried:
+        attempt = mend(text)
+        if attempt in tried:
             continue
-        tried.append(text)
+        tried.append(attempt)
         try:
-            return load(text), complaint
-        except TooMuch:
-            raise
+            return load(attempt)._replace(mended=complaint.fault if complaint else None)
         except Unusable as error:
             complaint = complaint or error
+            if error.fault.ours:
+                raise
     assert complaint  # noqa: S101 - otherwise an attempt succeeded
     raise complaint
 

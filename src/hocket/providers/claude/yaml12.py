@@ -11,6 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hocket.providers.definition_files import REFUSED, SKIPPED, Fault, Head
+
+FIRST_LINE = 2
+"""Of the keys within their file: the dashes are line 1."""
 MAX_NESTING = 20
 MAX_EXPANSION = 1000
 """Nodes that all aliases of a text may expand to; a long scalar counts as several."""
@@ -19,31 +23,15 @@ _LINE_END = re.compile("\r\n|\r|\n")
 
 
 class Unusable(Exception):
-    """A text that cannot be read: the line, from 0, and the reason."""
+    """A text that cannot be read. Lines, from 0 in the text, become those of the file, below its first dashes."""
 
-    def __init__(self, line: int, reason: str) -> None:
+    def __init__(self, line: int, reason: str, *, is_limit: bool = False) -> None:
         super().__init__(reason)
-        self.line = line
-        self.reason = reason
+        self.fault = Fault(line + FIRST_LINE, reason, REFUSED if is_limit else SKIPPED, ours=is_limit)
 
 
-class TooMuch(Unusable):
-    """A text that exceeds a limit of Hocket's own."""
-
-
-class Loaded(NamedTuple):
-    """The mapping of a text, with details about its keys; lines are counted from 0."""
-
-    values: dict[str, Any]
-    lines: dict[str, int]
-    written: dict[str, str]
-    """Scalar values as written."""
-    repeated: dict[str, int]
-    """Keys that occur more than once, with the line of the last occurrence."""
-
-
-def load(text: str) -> Loaded:
-    """Read a text that consists of one mapping. Raises Unusable."""
+def load(text: str) -> Head:
+    """Read a text that consists of one mapping, without a body. Raises Unusable."""
     import yaml  # slow to import, and most commands do not need it
 
     try:
@@ -84,6 +72,14 @@ def _readable(text: str) -> tuple[str, dict[int, int] | None]:
 # --- Values -------------------------------------------------------------------------------------------------
 
 
+class _Keys(NamedTuple):
+    """What a ``Head`` says about its keys."""
+
+    lines: dict[str, int]
+    written: dict[str, str]
+    repeated: dict[str, int]
+
+
 class _Builder:
     """Builds plain values from the events of a parser, with bounded depth and expansion."""
 
@@ -100,22 +96,22 @@ class _Builder:
         self._indent = -1
         """The column of the innermost block collection."""
 
-    def document(self) -> Loaded:
-        found = Loaded({}, {}, {}, {})
+    def document(self) -> Head:
         self._take()
         if type(self._take()) is self._yaml.StreamEndEvent:
-            return found
+            return Head({}, "")
         event = self._take()
         if type(event) is not self._yaml.MappingStartEvent:
             raise Unusable(event.start_mark.line, "is not a mapping")
-        found = found._replace(values=self._value(event, found))
+        about = _Keys({}, {}, {})
+        values = self._value(event, about)
         self._take()
         end = self._take()
         if type(end) is not self._yaml.StreamEndEvent:
             raise Unusable(end.start_mark.line, "holds a second document")
-        return found
+        return Head(values, "", *about)
 
-    def _value(self, event: Any, about: Loaded | None = None) -> Any:
+    def _value(self, event: Any, about: _Keys | None = None) -> Any:
         kind, before = type(event), self._weight
         if kind is self._yaml.ScalarEvent:
             value = self._scalar(event)
@@ -143,10 +139,10 @@ class _Builder:
         is_typed = event.tag in _TYPES if event.tag else event.implicit[0]
         return _plain(text) if is_typed else text
 
-    def _collection(self, event: Any, about: Loaded | None) -> Any:
+    def _collection(self, event: Any, about: _Keys | None) -> Any:
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise TooMuch(event.start_mark.line, f"is nested more than {MAX_NESTING} levels deep")
+            raise Unusable(event.start_mark.line, f"is nested more than {MAX_NESTING} levels deep", is_limit=True)
         outside = self._indent
         if not event.flow_style:
             self._indent = event.start_mark.column
@@ -173,7 +169,7 @@ class _Builder:
         self._weight += weight
         self._expanded += weight
         if self._expanded > MAX_EXPANSION:
-            raise TooMuch(line, f"repeats more than {MAX_EXPANSION} values by aliases")
+            raise Unusable(line, f"repeats more than {MAX_EXPANSION} values by aliases", is_limit=True)
         return value
 
     def _sequence(self) -> tuple[list[Any], Any]:
@@ -183,7 +179,7 @@ class _Builder:
             values.append(self._value(event))
         return values, event
 
-    def _mapping(self, about: Loaded | None) -> tuple[dict[str, Any], Any]:
+    def _mapping(self, about: _Keys | None) -> tuple[dict[str, Any], Any]:
         take, end = self._take, self._yaml.MappingEndEvent
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
@@ -195,10 +191,11 @@ class _Builder:
                 merged = {**_merged(value), **merged}
             elif key is not None:
                 if about is not None:
+                    line = event.start_mark.line + FIRST_LINE
                     if key in about.lines:
-                        about.repeated[key] = event.start_mark.line
+                        about.repeated[key] = line
                         about.written.pop(key, None)
-                    about.lines[key] = event.start_mark.line
+                    about.lines[key] = line
                     if type(following) is self._yaml.ScalarEvent:
                         about.written[key] = following.value
                 values[key] = value  # of repeated keys the last one counts, as for the CLI
