@@ -213,7 +213,7 @@ def reader_resumes_anywhere(subject: Subject) -> None:
 def reader_ignores_truncated_lines(subject: Subject) -> None:
     """The beginning of a line, all that there is if the machine died, adds nothing and decides nothing.
 
-    Plain text has no incomplete lines. Of the lines of one shape, one is truncated at each byte.
+    Plain text has no incomplete lines. Of the lines of one type, one is truncated at each byte.
     """
     if subject.provider.text_output is not None:
         return
@@ -222,8 +222,8 @@ def reader_ignores_truncated_lines(subject: Subject) -> None:
         read = subject.provider.reader(recording.spec, NO_SECRETS)
         whole, so_far, state = _counted(_read_whole(subject.provider, recording)[1]), Counter[str](), State()
         for line in recording.lines:
-            judged, shape = _judged(subject.provider, state), json.dumps(_shape(decoded(line)))
-            for end in range(0 if shape in seen else len(line) - 1):
+            judged, kind = _judged(subject.provider, state), _type(line)
+            for end in range(0 if kind in seen else len(line) - 1):
                 after, events = read(state, "out", line[:end], None)
                 added = [event for event in events if event[0] != "raw"]
                 _require(not added or so_far + _counted(added) <= whole, f"{line[:end]!r} adds {added}")
@@ -235,7 +235,7 @@ def reader_ignores_truncated_lines(subject: Subject) -> None:
             )
             state, events = read(state, "out", line, None)
             so_far += _counted(events)
-            seen.add(shape)
+            seen.add(kind)
 
 
 def _counted(events: list[ReaderEvent]) -> Counter[str]:
@@ -248,8 +248,10 @@ def _judged(provider: Provider, state: State) -> list[tuple[Status, Reason]]:
 
 def reader_accepts_anything(subject: Subject) -> None:
     """No line makes a reader raise: no bytes, no recorded line with any of its values replaced or removed."""
+    seen = set[str]()
     for position in _distinct(subject):
-        odd = (json.dumps(value).encode() for value in _bent(json.loads(position.line)))
+        bent = _bent(json.loads(position.line), _type(position.line), seen)
+        odd = (json.dumps(value).encode() for value in bent)
         _read_odd(subject.provider, position, "out", odd)
     for recording in subject.recordings[:1]:
         for state in ({}, next(_final_states(subject))[1]):
@@ -287,15 +289,25 @@ def _shape(value: Any, name: str = "") -> Any:
     return value if "type" in name else type(value).__name__
 
 
-def _bent(value: Any) -> Iterator[Any]:
-    """The same with one value, at any depth, replaced by an odd one or removed."""
-    yield from _ODD_VALUES
+def _type(line: bytes) -> str:
+    """The type of a line and of what is in it."""
+    value = decoded(line) or {}
+    inner = (one for one in value.values() if isinstance(one, dict))
+    return " ".join(str(one[key]) for one in (value, *inner) for key in sorted(one) if "type" in key)
+
+
+def _bent(value: Any, place: str, seen: set[str]) -> Iterator[Any]:
+    """The same with one value, at any depth, replaced by an odd one or removed; each place once."""
+    if place not in seen:
+        seen.add(place)
+        yield from _ODD_VALUES
     if isinstance(value, dict):
         for key in value:
-            yield {other: inner for other, inner in value.items() if other != key}
-            yield from ({**value, key: bent} for bent in _bent(value[key]))
+            if f"{place}.{key}" not in seen:
+                yield {other: inner for other, inner in value.items() if other != key}
+            yield from ({**value, key: bent} for bent in _bent(value[key], f"{place}.{key}", seen))
     elif isinstance(value, list) and value:
-        yield from ([bent, *value[1:]] for bent in _bent(value[0]))
+        yield from ([bent, *value[1:]] for bent in _bent(value[0], f"{place}[]", seen))
 
 
 def reader_keeps_errors_raw(subject: Subject) -> None:
@@ -319,7 +331,8 @@ def reader_marks_oversize_lines(subject: Subject) -> None:
 def reader_redacts_secrets(subject: Subject) -> None:
     """No secret is in an event or a state, wherever in a line it was, nor the beginning of one where a line was cut."""
     redactor = Redactor({"API_KEY": _KEY})
-    lines = [(position, line) for position in _distinct(subject) for line in _with_secret(position.line)]
+    seen = set[str]()
+    lines = [(position, line) for position in _distinct(subject) for line in _with_secret(position.line, seen)]
     for position, line in [*lines, *((position, _KEY.encode()) for position in _positions(subject))]:
         read = subject.provider.reader(position.recording.spec, redactor)
         results = [read(position.state, stream, line, None) for stream in ("out", "err")]
@@ -328,22 +341,23 @@ def reader_redacts_secrets(subject: Subject) -> None:
         _require(spelled not in json.dumps(results, ensure_ascii=False), f"a secret survives: {line[:200]!r}")
 
 
-def _with_secret(line: bytes) -> Iterator[bytes]:
-    for value in _leaves(json.loads(line)):
+def _with_secret(line: bytes, seen: set[str]) -> Iterator[bytes]:
+    for value in _leaves(json.loads(line), _type(line), seen):
         yield json.dumps(value).encode()
         yield json.dumps(value, ensure_ascii=False).encode()
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """The same with the secret at the end of one text, at any depth; what a line is stays as it is."""
-    if isinstance(value, str):
+def _leaves(value: Any, place: str, seen: set[str]) -> Iterator[Any]:
+    """The same with the secret at the end of one text, at any depth, each place once; its types stay as they are."""
+    if isinstance(value, str) and place not in seen:
+        seen.add(place)
         yield f"{value} {_KEY}"
     elif isinstance(value, dict):
         for key in value:
             if "type" not in key:
-                yield from ({**value, key: changed} for changed in _leaves(value[key]))
+                yield from ({**value, key: leaf} for leaf in _leaves(value[key], f"{place}.{key}", seen))
     elif isinstance(value, list) and value:
-        yield from ([changed, *value[1:]] for changed in _leaves(value[0]))
+        yield from ([leaf, *value[1:]] for leaf in _leaves(value[0], f"{place}[]", seen))
 
 
 # --- Judging ------------------------------------------------------------------------------------------------
