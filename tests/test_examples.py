@@ -12,7 +12,7 @@ import pytest
 from world import Hocket
 
 from hocket.api.wire import RunOut
-from hocket.chain.variables import blanks
+from hocket.chain.variables import placeholders
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.dispatch import BROKEN_PIPE
 from hocket.config.loading import find_chains, load
@@ -191,5 +191,5 @@ def test_example_chains_have_descriptions_and_known_placeholders(home: Path) -> 
     for chain in load(str(EXAMPLES), str(home)).chains.values():
         assert chain.description
         for step in chain.steps:
-            assert set(blanks(step.prompt or "")) <= {"task", "previous.result"}
+            assert set(placeholders(step.prompt or "")) <= {"task", "previous.result"}
     json.loads((EXAMPLES / "forge/chains.json").read_text())

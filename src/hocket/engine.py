@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
-from hocket.store import Committed, EventLine, Store, UsageTotal
+from hocket.store import Store
 from hocket.tasks.service import Tasks
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
@@ -89,6 +89,19 @@ class Engine:
         self._worktrees = WorktreeCleanup(str(home), journal, worktrees, live_chains, self._starter)
         self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
         self._background = BackgroundTasks()
+        # What a single component does.
+        self.plan = self._starter.plan
+        self.run_in_folder = self._starter.folders.run
+        self.worktrees = self._worktrees.listed
+        self.above = journal.above
+        self.listen = journal.listen
+        self.wait = journal.wait_for_end
+        self.spent_below = journal.spent_below
+        self.environment = self.secrets.environment
+        self.follow = self.hub.follow
+        self.stop = self._stops.stop
+        self.send = self._messages.send
+        self.interrupt = self._messages.interrupt
 
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
@@ -99,7 +112,7 @@ class Engine:
         self._budgets.open()
         self._idle_timeouts.open()
         self._supervisor.open()
-        self._starter.open()
+        self._starter.folders.open()
         live = list(self._journal.live.values())
         leaves = [run for run in live if run.kind is Kind.LEAF]
         self._note_restart(leaves)
@@ -122,7 +135,7 @@ class Engine:
         if ended:
             machine_restart.leave_note(str(self.home), ended)
 
-    def leave(self) -> None:
+    def end_followers(self) -> None:
         """End all followers; clients reconnect to the next server."""
         self.stream_mcp.leave()
         self.hub.close()
@@ -130,13 +143,13 @@ class Engine:
 
     async def close(self) -> None:
         """Release everything. Runs live on with their keepers; the next server takes them over."""
-        self.leave()
+        self.end_followers()
         await self.tasks.close()
         await self._background.close()
         await self.stream_mcp.close()
         await self._budgets.close()
         await self._idle_timeouts.close()
-        self._starter.close()
+        self._starter.folders.close()
         await self._chains.close()
         await self._supervisor.close(self._chains.due)
         self._journal.cancel_waits()
@@ -149,20 +162,8 @@ class Engine:
         """Create a run and start it. The same ``key`` gives the same run."""
         return await self._starter.start(request, key, parent)
 
-    async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
-        """What a start would run, step by step; raises what the start would raise."""
-        return await self._starter.plan(request, parent)
-
-    async def look_in(self, folder: str, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that reads files of a folder, in a thread."""
-        return await self._starter.run_in_folder(folder, function, *args)
-
-    async def worktrees(self) -> list[KeptWorktree]:
-        """The worktrees that chains have left."""
-        return await self._worktrees.listed()
-
     async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[KeptWorktree]:
-        """Remove the worktrees that hold nothing, of some runs or of all."""
+        """Remove the worktrees with which nothing is lost, of some runs or of all."""
         return await self._worktrees.prune({self.find(ref).id for ref in refs}, older, dry=dry)
 
     # Reading
@@ -177,12 +178,8 @@ class Engine:
     def count(self) -> int:
         return sum(run.kind is Kind.LEAF for run in self._journal.live.values())
 
-    def above(self, run: Run) -> list[Run]:
-        """The run and its ancestors."""
-        return self._journal.above(run)
-
-    def resting(self, run: Run) -> Run:
-        """The run as it is shown: a loop or a group waits with its chain, which alone is recorded as waiting."""
+    def displayed(self, run: Run) -> Run:
+        """The run as displayed: a loop or a group waits with its chain, which alone is recorded as waiting."""
         if run.ended or run.kind not in (Kind.LOOP, Kind.GROUP):
             return run
         parked = next((one for one in self.above(run) if one.parked_until is not None), None)
@@ -192,41 +189,10 @@ class Engine:
             run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for
         )
 
-    def environment(self, run: Run) -> dict[str, str]:
-        """The environment that a run was started with, before Hocket's additions."""
-        return self.secrets.environment(run)
-
-    def spent_below(self, run: Run) -> UsageTotal:
-        """What a run and everything below it have used."""
-        return self._journal.spent_below(run)
-
     def directory(self, run: Run) -> Path:
         return directory(self.home, run)
 
-    def follow(
-        self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
-    ) -> AsyncIterator[list[EventLine]]:
-        return self.hub.follow(run, after, wait=wait, heartbeat=heartbeat)
-
-    async def wait(self, run: Run) -> Run:
-        """The run as it ended."""
-        return await self._journal.wait_for_end(run)
-
-    def listen(self, listener: Callable[[Committed], None]) -> None:
-        """Call ``listener`` after every commit."""
-        self._journal.listen(listener)
-
-    # Talking
-
-    async def stop(self, run: Run) -> dict[str, Any]:
-        """Stop a run and everything below it; return a report once all of it has ended."""
-        return await self._stops.stop(run)
-
-    async def send(self, run: Run, text: str, key: str) -> int:
-        return await self._messages.send(run, text, key)
-
-    async def interrupt(self, run: Run, key: str) -> None:
-        await self._messages.interrupt(run, key)
+    # Communicating
 
     async def answer(
         self,
@@ -239,12 +205,12 @@ class Engine:
         *,
         always: bool = False,
     ) -> dict[str, Any]:
-        given = await self._messages.answer(run, question, Answer(allow, text, always), by, key or new_id())
-        self._chains.answered(given["run"], given["question"], allow=given["allow"])
-        return given
+        answer = await self._messages.answer(run, question, Answer(allow, text, always), by, key or new_id())
+        self._chains.answered(answer["run"], answer["question"], allow=answer["allow"])
+        return answer
 
     async def ask(self, run: Run, text: str, options: Sequence[str] = (), key: str | None = None) -> str:
-        """A question of a run's own; the question's id. Where a question ends a run, this one does."""
+        """Ask a question of a run's own; return the question's id. With ``on_question = fail`` it ends the run."""
         question = await self._messages.ask(run, text, options, key)
         now = self._journal.live.get(run.id)
         if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
@@ -252,14 +218,16 @@ class Engine:
         return question
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
-        """What a run asked, and what became of it."""
-        asked = self.read.question(run.id, question)
-        if asked is None:
-            raise NotFound(f"run {run.number} never asked {question!r}", f"`hocket show {run.number}` has what it asks")
-        return outcome(self._journal.run(run.id) or run, asked)
+        """A question of a run and its outcome."""
+        found = self.read.question(run.id, question)
+        if found is None:
+            raise NotFound(
+                f"run {run.number} has no question {question!r}", f"`hocket show {run.number}` lists its questions"
+            )
+        return outcome(self._journal.run(run.id) or run, found)
 
     def run_of_token(self, token: str) -> Run:
-        """The live run that a capability speaks for."""
+        """The live run that a token belongs to."""
         run_id = run_of_token(self._secret, token)
         if run_id is None and self._journal.run(token.partition(".")[0]) is not None:
             raise Forbidden("that is not the token of this run")
@@ -267,5 +235,5 @@ class Engine:
             raise Unauthorized("that is not a token of this server")
         run = self._journal.live.get(run_id)
         if run is None:
-            raise Forbidden("the run that this token spoke for has ended")
+            raise Forbidden("the run of this token has ended")
         return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.chain.variables import blanks, fill, has_blanks
+from hocket.chain.variables import fill, has_placeholders, placeholders
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ from hocket.chain.variables import blanks, fill, has_blanks
     ],
 )
 def test_blanks_are_names_in_double_braces(text: str, names: list[str]) -> None:
-    assert blanks(text) == names
+    assert placeholders(text) == names
 
 
 def test_only_the_two_known_ones_make_a_form() -> None:
-    assert has_blanks("do {{task}}")
-    assert has_blanks("see {{previous.result}}")
-    assert not has_blanks("{{user.name}} {{Task}}")
+    assert has_placeholders("do {{task}}")
+    assert has_placeholders("see {{previous.result}}")
+    assert not has_placeholders("{{user.name}} {{Task}}")
 
 
 def test_what_is_filled_in_is_not_looked_through_again() -> None:

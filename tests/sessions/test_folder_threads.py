@@ -21,7 +21,7 @@ def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: 
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            slow = [asyncio.create_task(runner.engine.look_in("/slow", release.wait)) for _ in range(2 * THREADS)]
+            slow = [asyncio.create_task(runner.engine.run_in_folder("/slow", release.wait)) for _ in range(2 * THREADS)]
             try:
                 run = await asyncio.wait_for(runner.start("quick"), PATIENCE)
                 assert (await runner.wait(run)).status is Status.DONE

@@ -313,7 +313,7 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
         async with engine_runner(home, project) as runner:
             hall, above = at(runner), Above()
             hall.engine.stream_mcp.open(above)
-            hall.engine.leave()
+            hall.engine.end_followers()
             run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
             await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
             assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.chain.variables import BLANKS, PREVIOUS
+from hocket.chain.variables import PLACEHOLDERS, PREVIOUS
 from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, StepConfig
 from hocket.errors import ConfigError, HocketError, UsageError
 from hocket.model import BoundChain, Bounds, Spec
@@ -280,12 +280,12 @@ def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_i
 ) -> None:
     config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"))
 
-    def blanks(**wishes: Any) -> list[tuple[str, ...]]:
+    def placeholders(**wishes: Any) -> list[tuple[str, ...]]:
         return [step.spec.blanks for step in place.chain(config, chain="ship", **wishes).steps]
 
-    assert blanks(prompt="{{task}} {{previous.result}}") == [BLANKS, (PREVIOUS,)]
-    assert blanks(prompt="{{previous.result}}", prompt_literal=True) == [BLANKS, ()]
-    assert blanks(prompt="{{previous.result}}", variables=None) == [BLANKS, ()]
+    assert placeholders(prompt="{{task}} {{previous.result}}") == [PLACEHOLDERS, (PREVIOUS,)]
+    assert placeholders(prompt="{{previous.result}}", prompt_literal=True) == [PLACEHOLDERS, ()]
+    assert placeholders(prompt="{{previous.result}}", variables=None) == [PLACEHOLDERS, ()]
 
 
 def test_a_description_has_the_task_filled_in_and_leaves_open_what_nobody_knows_yet(place: Place) -> None:

@@ -65,7 +65,7 @@ def test_what_fails_for_no_known_reason_is_tried_again(
     home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once where a gate's word is recorded, and once where the chain decides what comes next."""
-    monkeypatch.setattr(chain_driver, "RETRY_AFTER", 0.05)
+    monkeypatch.setattr(chain_driver, "UNEXPECTED_RETRY", 0.05)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.chain.variables import BLANKS, PREVIOUS
+from hocket.chain.variables import PLACEHOLDERS, PREVIOUS
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, SESSION, BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.workflows.step_prompts import (
@@ -24,7 +24,7 @@ from hocket.workflows.step_prompts import (
 
 def spec(agent: str = "a", prompt: str | None = "do it") -> Spec:
     argv = ("/bin/a", "-x") if prompt is None else ("/bin/a", "-x", prompt)
-    return Spec(agent, "executable", argv, "/p", {}, prompt, blanks=BLANKS)
+    return Spec(agent, "executable", argv, "/p", {}, prompt, blanks=PLACEHOLDERS)
 
 
 def chain(*groups: int | None, **more: Any) -> BoundChain:

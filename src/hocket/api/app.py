@@ -74,7 +74,7 @@ def operations() -> list[Operation]:
 
 
 def _run_out(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_with_tree_cost(engine, engine.resting(run)), engine.hub.last.get(run.id))
+    return wire.run_out(_with_tree_cost(engine, engine.displayed(run)), engine.hub.last.get(run.id))
 
 
 def _with_tree_cost(engine: Engine, run: Run) -> Run:

@@ -58,7 +58,7 @@ async def list_chains(request: Request, project: Project = None) -> Response:
     project, env = _location(request, project)
     engine = engine_of(request)
     home = str(engine.home)
-    return wire.answer(await engine.look_in(project or home, survey, project or home, home, env))
+    return wire.answer(await engine.run_in_folder(project or home, survey, project or home, home, env))
 
 
 def _location(request: Request, project: str | None) -> tuple[str | None, Mapping[str, str]]:
@@ -82,4 +82,4 @@ async def _table_and_catalog(request: Request, project: str | None) -> tuple[dic
         whole = replace(catalog, problems=(*catalog.problems, *problems))
         return table_of(whole, approvals), catalog
 
-    return await engine.look_in(project or home, look_up)
+    return await engine.run_in_folder(project or home, look_up)

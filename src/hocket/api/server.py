@@ -138,7 +138,7 @@ async def _listen(
     ]
     await stopping.wait()
     log.info("hocket stops; %d runs continue", engine.count)
-    engine.leave()
+    engine.end_followers()
     await asyncio.gather(*tasks)
 
 

@@ -1,8 +1,4 @@
-"""Chains: their text, and the marker by which an agent says that it is done.
-
-Everything here is a pure function of its arguments. Finding agents, reading files and starting processes belong
-elsewhere; what has to happen next in a chain is said in ``decide``.
-"""
+"""The syntax of chains, and the marker with which an agent reports that its work is complete. Pure."""
 
 from __future__ import annotations
 
@@ -27,13 +23,13 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One step as it was written."""
+    """One step of a chain's text."""
 
     agent: str
     iterations: int
     loop: bool
     position: int
-    """From 1, as people count. Members of one group have the same: they run at the same time."""
+    """From 1. Members of a group have the same position: they run at the same time."""
 
     @property
     def group(self) -> int:
@@ -66,21 +62,20 @@ def _too_many(number: int) -> ChainSyntaxError:
 
 def render(steps: Iterable[StepText]) -> str:
     """The text that ``parse`` reads as these steps."""
-    stages = [[_rendered(step) for step in members] for _, members in groupby(steps, lambda step: step.position)]
-    return f" {ARROW} ".join(members[0] if len(members) == 1 else f"({', '.join(members)})" for members in stages)
-
-
-def _rendered(step: StepText) -> str:
-    return f"{step.agent}:{step.iterations}" if step.loop else step.agent
+    stages = []
+    for _, members in groupby(steps, lambda step: step.position):
+        texts = [f"{step.agent}:{step.iterations}" if step.loop else step.agent for step in members]
+        stages.append(texts[0] if len(texts) == 1 else f"({', '.join(texts)})")
+    return f" {ARROW} ".join(stages)
 
 
 def is_path(text: str) -> bool:
-    """Whether an agent is named by where it lies rather than by a name to look up."""
+    """Whether an agent is given by its path rather than by a name to look up."""
     return "/" in text or text.startswith((".", "~"))
 
 
 def check_agent(text: str, where: str) -> str:
-    """The text itself, if it can name an agent. ``where`` says in the error which place it came from."""
+    """The text itself; raise if it cannot name an agent. ``where`` is the part of the chain for the error."""
     if _UNPRINTABLE.search(text):
         raise ChainSyntaxError(f"{where}: control characters cannot be part of an agent: {text!r}")
     if text.startswith("-"):
@@ -94,7 +89,8 @@ def _stage(text: str, number: int, count: int) -> Iterator[StepText]:
     """One agent, or the members of a group."""
     where = f"step {number}"
     if not text:
-        raise ChainSyntaxError(f"{where} is empty: {_misplaced_arrow(number, count)}")
+        edge = "the chain begins with an arrow" if number == 1 else "the chain ends with an arrow"
+        raise ChainSyntaxError(f"{where} is empty: {edge if number in (1, count) else 'two arrows follow each other'}")
     if not text.startswith("("):
         yield _step(text, number, where)
         return
@@ -107,7 +103,7 @@ def _stage(text: str, number: int, count: int) -> Iterator[StepText]:
 
 
 def _inside(text: str, where: str) -> str:
-    """What stands between the parentheses of a group."""
+    """The text between the parentheses of a group."""
     if "(" in text[1:]:
         raise ChainSyntaxError(f"{where}: a group within a group, or one that is not closed: {text!r}")
     inside, closing, rest = text[1:].partition(")")
@@ -126,12 +122,6 @@ def _step(text: str, number: int, where: str) -> StepText:
     return StepText(check_agent(agent, where), iterations or 1, iterations is not None, number)
 
 
-def _misplaced_arrow(number: int, count: int) -> str:
-    if number == 1:
-        return "the chain begins with an arrow"
-    return "the chain ends with an arrow" if number == count else "two arrows follow each other"
-
-
 def _split_suffix(text: str, where: str) -> tuple[str, int | None]:
     """The agent, and its number of iterations when it has one.
 
@@ -140,7 +130,9 @@ def _split_suffix(text: str, where: str) -> tuple[str, int | None]:
     """
     agent, colon, count = (part.strip() for part in text.rpartition(":"))
     if colon and _DIGITS.fullmatch(count):
-        return _agent_before(agent, text, where), _iterations(count, text, where)
+        if not agent:
+            raise ChainSyntaxError(f"{where}: {text!r} has no agent before its colon")
+        return agent, _iterations(count, text, where)
     if colon and (_NUMBER_LIKE.fullmatch(count) or not is_path(text)):
         raise ChainSyntaxError(
             f"{where}: {text!r} has no whole number of iterations after its colon", "write it as agent:3"
@@ -148,17 +140,11 @@ def _split_suffix(text: str, where: str) -> tuple[str, int | None]:
     return text, None
 
 
-def _agent_before(agent: str, text: str, where: str) -> str:
-    if not agent:
-        raise ChainSyntaxError(f"{where}: {text!r} has no agent before its colon")
-    return agent
-
-
 def _iterations(digits: str, text: str, where: str) -> int:
     significant = digits.lstrip("0")
     if not significant:
         raise ChainSyntaxError(f"{where}: {text!r} must iterate at least once")
-    # The length goes first: turning a text of a million digits into a number is slow, and Python refuses it.
+    # The length is checked first: Python refuses to convert a very long text to a number.
     if len(significant) > len(str(MAX_ITERATIONS)) or int(significant) > MAX_ITERATIONS:
         raise ChainSyntaxError(f"{where}: {text[:80]!r} iterates more than {MAX_ITERATIONS} times")
     return int(significant)
@@ -179,31 +165,35 @@ def _name_hint(text: str) -> str:
 
 
 def bare_marker(text: str) -> str:
-    """A line without what people and models put around a marker."""
+    """A line without the characters that people and models put around a marker."""
     return text.strip(AROUND_A_MARKER)
 
 
 def is_marker(line: str, marker: str) -> bool:
-    """Whether a line says the marker and nothing else."""
-    wanted = bare_marker(marker)
-    return wanted != "" and bare_marker(line) == wanted
+    """Whether a line is the marker and nothing else."""
+    bare = bare_marker(marker)
+    return bare != "" and bare_marker(line) == bare
 
 
 Fence = Sequence[Any]
-"""A block of code that is open: what closes it, the marker's line within it ("" for none), and whether it has more than
-that. A JSON value, because readers remember it between two lines."""
+"""An open code block: the fence that closes it, the marker's line in it ("" for none), and whether it has other lines.
+A JSON value, because it is part of a reader's state."""
 
 
 def next_marker(line: str, marker: str, fence: Fence | None) -> tuple[Fence | None, str | None]:
-    """After one more line: the block of code that is open now, and the line by which the marker has been said.
+    """After one more line: the code block that is open now, and the line that completes a marker.
 
-    In a block of code the marker counts if nothing else is in there. Among other lines it is a quotation.
+    In a code block the marker counts if there is nothing else in it. Among other lines it is a quotation.
     """
     if fence is None:
         return (None, line) if is_marker(line, marker) else (_opened(line), None)
-    if _closes(line, fence[0]):
+    closing, found, has_more = fence
+    text = line.strip()
+    if len(text) >= len(closing) and text == closing[0] * len(text):
         return None, marker_alone(fence)
-    return _longer(fence, line, marker), None
+    if is_marker(line, marker):
+        return [closing, line, has_more], None
+    return [closing, found, has_more or text != ""], None
 
 
 def marker_in(text: str, marker: str, fence: Fence | None = None) -> tuple[Fence | None, str | None]:
@@ -216,31 +206,19 @@ def marker_in(text: str, marker: str, fence: Fence | None = None) -> tuple[Fence
 
 
 def marker_alone(fence: Fence) -> str | None:
-    """The marker's line, if it is all that stands in this block of code."""
-    _, said, more = fence
-    return said if said and not more else None
+    """The marker's line, if a code block has nothing else."""
+    _, found, has_more = fence
+    return found if found and not has_more else None
 
 
 def may_matter(text: str, fence: Fence | None) -> bool:
-    """Whether these lines can change what ``next_marker`` remembers; the marker itself is looked for by the caller."""
+    """Whether these lines can change the code block of ``next_marker``; the caller searches for the marker itself."""
     return (fence is not None and not fence[2]) or "```" in text or "~~~" in text
-
-
-def _longer(fence: Fence, line: str, marker: str) -> Fence:
-    closing, said, more = fence
-    if is_marker(line, marker):
-        return [closing, line, more]
-    return [closing, said, more or line.strip() != ""]
 
 
 def _opened(line: str) -> Fence | None:
     found = _FENCE.match(line)
-    # What has a backtick behind it is code within a line.
+    # Backticks later in the line mean inline code.
     if found is None or (found[1].startswith("`") and "`" in line[found.end() :]):
         return None
     return [found[1], "", False]
-
-
-def _closes(line: str, fence: str) -> bool:
-    text = line.strip()
-    return len(text) >= len(fence) and text == fence[0] * len(text)

@@ -1,7 +1,4 @@
-"""The variables of a chain, told from its text on a command line, and what is put into prompts and arguments.
-
-Apart from ``chain``, because the command line needs them before it has talked to anybody, and they cost it nothing.
-"""
+"""Variables (``${NAME}``) of chains, and placeholders (``{{task}}``) of prompts."""
 
 from __future__ import annotations
 
@@ -11,22 +8,22 @@ from collections.abc import Iterable, Mapping
 from hocket.errors import UsageError
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_BLANK = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
+_PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 
 TASK, PREVIOUS = "task", "previous.result"
-BLANKS = (PREVIOUS, TASK)
-"""What a prompt may leave open until its step begins: ``{{previous.result}}`` and ``{{task}}``."""
+PLACEHOLDERS = (PREVIOUS, TASK)
+"""The placeholders that are filled in when a step begins."""
 
 
 def is_variable_name(text: str) -> bool:
-    """Whether a text can stand before ``=`` as a variable."""
+    """Whether a text can be the name of a variable."""
     return _VARIABLE.fullmatch(text) is not None
 
 
 def join(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """One chain's text and its variables, out of the words of a command line."""
+    """The text of a chain and its variables, from the arguments of a command line."""
     text: list[str] = []
     variables: dict[str, str] = {}
     for word in words:
@@ -39,7 +36,7 @@ def join(words: Iterable[str]) -> tuple[str, dict[str, str]]:
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every ``${NAME}`` replaced; values are taken as they are and not looked through again."""
+    """The text with every ``${NAME}`` replaced; references in the values are not replaced."""
 
     def value(reference: re.Match[str]) -> str:
         name = reference[1]
@@ -51,22 +48,22 @@ def substitute(text: str, variables: Mapping[str, str]) -> str:
 
 
 def references(text: str) -> list[str]:
-    """The variables that a text has, in the order in which they stand."""
+    """The variables in a text, in order."""
     return _REFERENCE.findall(text)
 
 
-def blanks(text: str) -> list[str]:
-    """The names in double braces, known or not, in the order in which they stand."""
-    return _BLANK.findall(text) if "{{" in text else []
+def placeholders(text: str) -> list[str]:
+    """The names in double braces, known or not, in order."""
+    return _PLACEHOLDER.findall(text) if "{{" in text else []
 
 
-def has_blanks(text: str) -> bool:
-    """Whether a text is a form: one that says itself where the task or the result of the step before belongs."""
-    return any(name in BLANKS for name in blanks(text))
+def has_placeholders(text: str) -> bool:
+    """Whether a text is a template: one with a placeholder for the task or the previous result."""
+    return any(name in PLACEHOLDERS for name in placeholders(text))
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """The text with every blank filled in that has a value; other braces, and those in the values, stay as they are."""
+    """The text with those placeholders filled in that have a value; braces in the values are left alone."""
     if "{{" not in text:
         return text
-    return _BLANK.sub(lambda blank: values.get(blank[1], blank[0]), text)
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)

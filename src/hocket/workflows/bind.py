@@ -19,7 +19,16 @@ from hocket.catalog.entries import Catalog
 from hocket.catalog.resolve import resolve
 from hocket.catalog.servers import servers_for
 from hocket.chain.parse import bare_marker, check_agent, parse
-from hocket.chain.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
+from hocket.chain.variables import (
+    PLACEHOLDERS,
+    PREVIOUS,
+    TASK,
+    fill,
+    has_placeholders,
+    is_variable_name,
+    placeholders,
+    substitute,
+)
 from hocket.config import ISOLATION, ON_LOST, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approve_command, is_wider, suggestion
@@ -493,19 +502,19 @@ def _prompt(wanted: _StepRequest, agent: Agent, request: StartRequest, task: _Ch
     if task.is_callers and not _is_template(own, request):
         return _Prompt(task.text, task.blanks)
     if own.text:
-        _check_blanks(wanted, own.text, task)
+        _check_placeholders(wanted, own.text, task)
     prompt = _read(own, request)
     # The prompt of a chain's step is filled in when the step begins; a single agent begins now.
     if alone and prompt:
         return _Prompt(fill(prompt, {TASK: task.text or "", PREVIOUS: ""}))
-    return _Prompt(prompt, BLANKS)
+    return _Prompt(prompt, PLACEHOLDERS)
 
 
 def _is_template(level: PromptLevel, request: StartRequest) -> bool:
     if level.text:
-        return bool(blanks(level.text))  # also with a misspelled name, which is reported later
+        return bool(placeholders(level.text))  # also with a misspelled name, which is reported later
     with suppress(PromptError, UsageError):  # a file that is not needed may be missing
-        return has_blanks(_read(level, request) or "")
+        return has_placeholders(_read(level, request) or "")
     return False
 
 
@@ -522,7 +531,7 @@ def _task(request: StartRequest, chain: ChainConfig) -> _ChainTask:
         return _ChainTask(callers, True, (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
         whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file, chain.project)]), request)
-        return _ChainTask(None if whole and has_blanks(whole) else whole)
+        return _ChainTask(None if whole and has_placeholders(whole) else whole)
     return _ChainTask()
 
 
@@ -533,12 +542,12 @@ def _read(level: PromptLevel, request: StartRequest) -> str | None:
     return substitute(level.text, request.variables or {}) if level.text else None
 
 
-def _check_blanks(wanted: _StepRequest, text: str, task: _ChainTask) -> None:
+def _check_placeholders(wanted: _StepRequest, text: str, task: _ChainTask) -> None:
     """Raise if a configured prompt has a placeholder that will not be filled in."""
-    for name in blanks(text):
-        if name not in BLANKS:
-            known = " and ".join(f"{{{{{one}}}}}" for one in BLANKS)
-            hint = suggestion(name, BLANKS) or f"a prompt may use {known}"
+    for name in placeholders(text):
+        if name not in PLACEHOLDERS:
+            known = " and ".join(f"{{{{{one}}}}}" for one in PLACEHOLDERS)
+            hint = suggestion(name, PLACEHOLDERS) or f"a prompt may use {known}"
             raise ConfigError(f'{wanted.where}, "prompt": unknown placeholder {{{{{name}}}}}', hint)
         if name == TASK and task.text is None:
             raise UsageError(

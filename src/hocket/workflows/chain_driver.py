@@ -41,6 +41,8 @@ from hocket.workflows.worktrees import WorktreeBase, WorktreeStatus
 MAX_DELAY = 60.0
 """A timer does not count while the machine sleeps, so a pause is checked again this often."""
 
+UNEXPECTED_RETRY = 10.0
+"""Seconds until the next attempt after an unexpected error."""
 _ADVANCE_FAILED = "chain %s cannot advance for now"
 
 log = logging.getLogger("hocket")
@@ -122,7 +124,7 @@ class Chains:
                 await self._withdraw(state, stopped)
         except Exception:
             log.exception(_ADVANCE_FAILED, state.id)
-            await asyncio.sleep(_retry_delay(state))
+            await asyncio.sleep(UNEXPECTED_RETRY)
         await self._advance(state)
 
     def _on_end(self, run: Run) -> None:
@@ -168,13 +170,12 @@ class Chains:
                 while not self._closing and (root := self._journal.live.get(state.id)) is not None:
                     if not await self._do_next(state, root):
                         break
-            state.failures = 0
         except HocketError:
             # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
             self._advance_later(RETRY_AFTER, state)
         except Exception:
             log.exception(_ADVANCE_FAILED, state.id)
-            self._advance_later(_retry_delay(state), state)
+            self._advance_later(UNEXPECTED_RETRY, state)
 
     def _advance_later(self, delay: float, state: ChainState) -> asyncio.TimerHandle:
         return self._loop.call_later(delay, lambda: self._tasks.spawn(self._advance(state)))
@@ -341,7 +342,7 @@ class Chains:
             outcome = await job
         except Exception:
             log.exception(_ADVANCE_FAILED, state.id)
-            await asyncio.sleep(_retry_delay(state))
+            await asyncio.sleep(UNEXPECTED_RETRY)
             outcome = None  # The next decision starts it again.
         if self._is_current_job(state, step):
             self._end_job(state, step)
@@ -547,12 +548,6 @@ def _mark_started(run: Run, batch: RunBatch) -> Run:
         return run
     batch.events.append(_event(run, "run.started", clock.reading()))
     return apply(run, batch.events[-1])
-
-
-def _retry_delay(state: ChainState) -> float:
-    """Seconds until the next attempt after an unexpected error: twice as many after each in a row."""
-    state.failures += 1
-    return float(min(RETRY_AFTER * 2.0 ** min(state.failures - 1, 10), MAX_DELAY))
 
 
 def _cancel_timers(state: ChainState) -> None:

@@ -91,8 +91,6 @@ class ChainState:
         """The running gate, snapshot or preparation of a step."""
         self.questions: set[int] = set()
         """Steps with an open question."""
-        self.failures = 0
-        """Unexpected errors in a row while advancing it."""
         self.lock = asyncio.Lock()
         """Held while it is advanced."""
         self.timeout_timer: asyncio.TimerHandle | None = None

@@ -75,7 +75,7 @@ class Resumer:
             check_disk(self._home, self._limits)
             async with self._worktrees.reuse:  # One at a time, so that no run is resumed twice at once.
                 bound = await self._journal.read_aside(partial(bind_resume, run=run, request=request))
-                bound = await self._starter.run_in_folder(bound.cwd, check_approvals, bound, str(self._home))
+                bound = await self._starter.folders.run(bound.cwd, check_approvals, bound, str(self._home))
                 if isinstance(bound, Spec):
                     await self._restore_worktree(bound)
                     check_directory(bound.cwd)
@@ -88,8 +88,8 @@ class Resumer:
         place = await self._journal.read_aside(partial(worktree_of_session, spec=spec))
         if place is None:
             return
-        step, tree = await self._starter.run_in_folder(spec.cwd, _check_servers, place, spec, str(self._home))
-        now = await self._starter.run_in_folder(spec.cwd, _spec_if_exists, step, tree)
+        step, tree = await self._starter.folders.run(spec.cwd, _check_servers, place, spec, str(self._home))
+        now = await self._starter.folders.run(spec.cwd, _spec_if_exists, step, tree)
         if now is None:
             # From its branch, or if that is removed as well, as it began.
             fresh = not await self._worktrees.exists(step, tree)

@@ -64,7 +64,7 @@ class RunBatch:
 
 
 class _Reservation(NamedTuple):
-    """The places of a run that is being created."""
+    """What a run that is being created counts for."""
 
     parent: str | None
     cwd: str
@@ -86,7 +86,7 @@ class Starter:
         limits: Limits,
     ) -> None:
         self.catalogs = Catalogs(str(home))
-        self._folders = FolderThreads()
+        self.folders = FolderThreads()
         self._home = home
         self._journal = journal
         self._secrets = secrets
@@ -99,12 +99,6 @@ class Starter:
         self._number = journal.read.last_number()
         self._reserved: dict[str, _Reservation] = {}
         """Runs that are being created: they count for the limits before they are committed."""
-
-    def open(self) -> None:
-        self._folders.open()
-
-    def close(self) -> None:
-        self._folders.close()
 
     @property
     def reserved_directories(self) -> set[str]:
@@ -163,7 +157,7 @@ class Starter:
 
     async def check(self, request: StartRequest) -> Mapping[str, str]:
         """Raise unless the operator could start this now; return the environment that the agent would get."""
-        return (await self.run_in_folder(request.directory, self._bind, request, delegation.UNLIMITED)).env
+        return (await self.folders.run(request.directory, self._bind, request, delegation.UNLIMITED)).env
 
     def complete_request(self, request: StartRequest, parent: Run | None) -> StartRequest:
         """The request with its working directory and environment filled in."""
@@ -173,7 +167,7 @@ class Starter:
         return msgspec.structs.replace(request, env=env, cwd=request.cwd or (parent.cwd if parent else None))
 
     async def bind(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
-        """Resolve everything that a request names; raise if the run that asks may not have it."""
+        """Resolve everything that a request names; raise if the calling run may not start it."""
         request = self.complete_request(request, parent)
         ceiling = delegation.UNLIMITED
         if parent is not None:
@@ -183,20 +177,16 @@ class Starter:
             if request.on_question is None and (inherited := self._messages.on_question(parent)) != "ask":
                 request = msgspec.structs.replace(request, on_question=inherited)
             ceiling = delegation.above(self._journal.above(parent), self._secrets.record, time.monotonic())
-        bound = await self.run_in_folder(request.directory, self._bind, request, ceiling)
+        bound = await self.folders.run(request.directory, self._bind, request, ceiling)
         return delegation.in_time(bound, ceiling, time.monotonic())
 
     def _bind(self, request: StartRequest, ceiling: DelegationLimits) -> BoundChain | Spec:
         if ceiling.caller is not None:
-            # An agent chooses neither the programs that names stand for nor the settings that count.
+            # An agent must not choose what program names resolve to, nor which settings apply.
             request = msgspec.structs.replace(request, env=ceiling.caller.env)
         config = load(request.directory, str(self._home), request.environment)
         catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
         return bind(request, config, catalog, ceiling)
-
-    async def run_in_folder(self, folder: str, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that reads files of a folder, in a thread."""
-        return await self._folders.run(folder, function, *args)
 
     def _is_stopping(self, run: Run) -> bool:
         now = self._journal.run(run.id)
@@ -205,7 +195,7 @@ class Starter:
     # Creating
 
     def _reserve(self, parent: Run | None, bound: Spec | BoundChain) -> str:
-        """The id of a new run. Its places are checked and taken at once, so that no race exceeds a limit."""
+        """The id of a new run. Its limits are checked and reserved at once, so that no race exceeds them."""
         run_id, wanted = new_id(), width(bound)
         if parent is not None:
             live = {run.id: self._width(run) for run in self._journal.live.values() if run.parent == parent.id}
@@ -241,6 +231,9 @@ class Starter:
         self._number += 1
         run_id = run_id or new_id()
         agent = spec.agent if isinstance(spec, Spec) else spec.name
+        bounds = spec.bounds if isinstance(spec, BoundChain) else spec
+        limits = {"budget_usd": bounds.budget_usd, "budget_tokens": bounds.budget_tokens}
+        limits |= {"idle_timeout": bounds.idle_timeout if kind is Kind.LEAF else None}
         data: dict[str, Any] = {
             "number": self._number,
             "kind": kind,
@@ -254,10 +247,11 @@ class Starter:
             **(place or {}),
             "on_question": spec.on_question,
             "resumed_from": spec.resumed_from,
-            **_task_fields(assignment, parent),
+            **({"task": parent.task} if parent is not None and parent.task else {}),
+            **({"task": assignment.task, "handoff": assignment.handoff} if assignment is not None else {}),
             "source": spec.source if isinstance(spec, Spec) else None,
             "definition": spec.definition if isinstance(spec, Spec) else None,
-            **_bounds(spec, kind),
+            **{name: value for name, value in limits.items() if value is not None},
         }
         if isinstance(spec, BoundChain):
             data["steps"] = [
@@ -282,18 +276,3 @@ class Starter:
         """Create the runs of a batch in one durable transaction."""
         committed = await self._journal.write(batch.events, new=batch.new, orders=batch.orders, durable=True)
         return committed.runs
-
-
-def _task_fields(assignment: Assignment | None, parent: Run | None) -> dict[str, Any]:
-    """The task of a run: the one that it was handed, else that of its parent."""
-    if assignment is not None:
-        return {"task": assignment.task, "handoff": assignment.handoff}
-    return {"task": parent.task} if parent is not None and parent.task else {}
-
-
-def _bounds(spec: Spec | BoundChain, kind: Kind) -> dict[str, Any]:
-    """The budgets of a run, and the idle timeout of a single agent."""
-    bounds = spec.bounds if isinstance(spec, BoundChain) else spec
-    found = {"budget_usd": bounds.budget_usd, "budget_tokens": bounds.budget_tokens}
-    found |= {"idle_timeout": bounds.idle_timeout if kind is Kind.LEAF else None}
-    return {name: value for name, value in found.items() if value is not None}
