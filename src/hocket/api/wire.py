@@ -16,7 +16,7 @@ from starlette.responses import Response
 from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions import clock
-from hocket.workflows.request import Count, Dollars, ResumeRequest, Seconds, StartRequest, Text, Word
+from hocket.workflows.request import Count, Dollars, NonEmptyText, ResumeRequest, Seconds, StartRequest, Text
 
 
 class RequestStruct(Struct, forbid_unknown_fields=True):
@@ -373,7 +373,7 @@ class MessageBody(RequestStruct):
 class AnswerBody(RequestStruct, kw_only=True):
     """An answer to an open question of a run; ``question`` is required if there are several."""
 
-    question: Word | None = None
+    question: NonEmptyText | None = None
     allow: bool
     text: Text | None = None
     always: bool = False
@@ -403,7 +403,7 @@ class WorktreeOut(Struct):
 class PruneBody(RequestStruct):
     """The worktrees to prune. One with unsaved work is kept in any case."""
 
-    runs: Annotated[list[Word], Meta(max_length=1000)] = []
+    runs: Annotated[list[NonEmptyText], Meta(max_length=1000)] = []
     older: Annotated[float, Meta(ge=0, le=10**9)] = 0.0
     """Minimum number of seconds since the chain ended."""
     dry_run: bool = False
@@ -412,7 +412,7 @@ class PruneBody(RequestStruct):
 class ResumeBody(ResumeRequest, frozen=True, rename={"start_at": "from"}):
     """How to continue a run that has ended: an agent's session, or the rest of a chain."""
 
-    start_at: int | Word | None = None
+    start_at: int | NonEmptyText | None = None
 
 
 class EmptyBody(RequestStruct):

@@ -29,7 +29,7 @@ from hocket.model.task import (
     Task,
     TaskStatus,
 )
-from hocket.workflows.request import Dollars, HandoffRequest, Name, OnQuestion, StartRequest, Text, Word
+from hocket.workflows.request import Dollars, HandoffRequest, Name, NonEmptyText, OnQuestion, StartRequest, Text
 
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
 ShortText = Annotated[str, Meta(max_length=64 * 1024)]
@@ -203,7 +203,7 @@ class NewTask(CamelBody):
 
     description: Description
     source: Source | None = None
-    cwd: Word | None = None
+    cwd: NonEmptyText | None = None
 
     def fields(self) -> dict[str, Any]:
         source = msgspec.to_builtins(self.source) if self.source else None
@@ -258,7 +258,7 @@ class HandoffBody(HandoffRequest, frozen=True, kw_only=True, rename=_handoff_nam
     """The agent to hand the task to, and its prompt. Repeats the fields whose names differ on the wire."""
 
     agent: Name
-    default_cwd: Word | None = None
+    default_cwd: NonEmptyText | None = None
     budget_usd: Dollars | None = None
     on_question: OnQuestion | None = None
 
@@ -285,7 +285,7 @@ class QueueBody(CamelBody):
 
     prompt: Annotated[Text, Meta(min_length=1)]
     agent_name: Name | None = None
-    default_cwd: Word | None = None
+    default_cwd: NonEmptyText | None = None
     """The agent's working directory if the task has none."""
     env: dict[str, str] | None = None
 
@@ -348,7 +348,7 @@ class TaskIn(Camel):
     description: Annotated[str, Meta(min_length=1, max_length=1024 * 1024)]
     status: StatusIn | None = None
     source: dict[str, Any] | None = None
-    cwd: Word | None = None
+    cwd: NonEmptyText | None = None
     current_agent: ShortText | None = None
     agent_chain: Annotated[list[HandoffIn], Meta(max_length=100_000)] | None = None
     session_id: ShortText | None = None

@@ -1,4 +1,4 @@
-"""Tasks and their hand-offs: who may change a task, and the queue that continues by itself.
+"""Tasks and their hand-offs: access, cycles, attachments, and the queue that is processed automatically.
 
 A hand-off starts a run; the run and its record are created in one transaction, and they end in one.
 """

@@ -215,13 +215,13 @@ class _AgentFinder:
             self._agents[name] = authorize(found, cwd, self.approvals, self._catalog)
         return self._agents[name]
 
-    def grant(self, wanted: AgentRequest) -> GrantedAgent:
+    def grant(self, requested: AgentRequest) -> GrantedAgent:
         """What may be started. Many steps are often the same, so each is checked once."""
         # Two agents may have one name here, one of them without trust; it is stored, so that its id stays unique.
-        key = (wanted.name, id(wanted.agent), *wanted[2:])
+        key = (requested.name, id(requested.agent), *requested[2:])
         if key not in self._grants:
-            granted = delegation.grant(wanted, self._ceiling, self.approvals, self._catalog)
-            self._grants[key] = wanted.agent, granted
+            granted = delegation.grant(requested, self._ceiling, self.approvals, self._catalog)
+            self._grants[key] = requested.agent, granted
         return self._grants[key][1]
 
     def trust_notices(self, agent: Agent) -> Iterator[str]:
@@ -333,35 +333,35 @@ class _Prompt(NamedTuple):
 
 
 def _step(
-    wanted: _StepRequest, request: StartRequest, find: _AgentFinder, options: LaunchRequest, task: _ChainTask
+    requested: _StepRequest, request: StartRequest, find: _AgentFinder, options: LaunchRequest, task: _ChainTask
 ) -> Step:
     """Bind a step. If there are others, an error names the step that it is about."""
-    step, chain = wanted.step, wanted.chain
+    step, chain = requested.step, requested.chain
     is_isolated = _first((request, step, chain), "isolation") == ISOLATION[1]
     try:
-        if wanted.agent not in find.config.agents:
-            check_agent(wanted.agent, f'{wanted.where}, "agent"' if chain.source else wanted.where)
-        agent, isolation = find(wanted.agent), None
+        if requested.agent not in find.config.agents:
+            check_agent(requested.agent, f'{requested.where}, "agent"' if chain.source else requested.where)
+        agent, isolation = find(requested.agent), None
         cwd = agent.cwd or request.directory
         if is_isolated:
             options = replace(options, own_branch=True)
             agent = agent_in_worktree(agent, find.approvals)
             repository, inside = find.repository(cwd)
             isolation = Isolation(repository, inside, strangers=agent.untrusted_servers if agent.trusted else None)
-        made = partial(_spec, wanted, request=request, find=find, options=options, task=task)
+        made = partial(_spec, requested, request=request, find=find, options=options, task=task)
         spec = made(agent)
         without = partial(made, without_trust(agent))
         approval = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=is_isolated)
     except (ProgramNotFound, UsageError) as error:
-        if (chain.source or len(chain.steps) > 1) and wanted.where not in error.message:
-            error.message = f"{wanted.where}: {error.message}"
+        if (chain.source or len(chain.steps) > 1) and requested.where not in error.message:
+            error.message = f"{requested.where}: {error.message}"
         raise
     return Step(
-        wanted.agent,
+        requested.agent,
         step.iterations or 1,
-        wanted.is_loop,
+        requested.is_loop,
         spec,
-        wanted.position.group,
+        requested.position.group,
         None if request.until else step.until,  # A gate in the request replaces the gates of all steps.
         _bounds(request, chain, step),
         isolation,
@@ -370,7 +370,7 @@ def _step(
 
 
 def _spec(
-    wanted: _StepRequest,
+    requested: _StepRequest,
     agent: Agent,
     request: StartRequest,
     find: _AgentFinder,
@@ -379,23 +379,23 @@ def _spec(
 ) -> Spec:
     config = find.config
     agent_args, step_args = (
-        tuple(substitute(text, request.variables or {}) for text in args) for args in (agent.args, wanted.step.args)
+        tuple(substitute(text, request.variables or {}) for text in args) for args in (agent.args, requested.step.args)
     )
-    given = _configured_arguments(wanted, agent_args, step_args, config)
+    given = _configured_arguments(requested, agent_args, step_args, config)
     by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
-    written, known = (*agent.args, *wanted.step.args), (*agent_args, *step_args)
+    written, known = (*agent.args, *requested.step.args), (*agent_args, *step_args)
     granted = find.grant(
-        AgentRequest(wanted.agent, agent, written, known, request.args, options.permission_mode, request.directory)
+        AgentRequest(requested.agent, agent, written, known, request.args, options.permission_mode, request.directory)
     )
     servers = servers_for(agent, request.directory, request.environment)
     own = own_server(agent, config)
     unknown = [
-        f"no MCP server {name!r} is known here; {wanted.agent} has none"
+        f"no MCP server {name!r} is known here; {requested.agent} has none"
         for name in servers.unknown
         if own is None or name != own.name
     ]
     env = {**find.environment(agent.provider), **_lists(agent)}
-    prompt = _prompt(wanted, agent, request, task)
+    prompt = _prompt(requested, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         granted.agent,
         replace(
@@ -403,25 +403,25 @@ def _spec(
             prompt=prompt.text,
             args=tuple(request.args),
             env=env,
-            loop=wanted.is_loop,
+            loop=requested.is_loop,
             servers=servers.servers,
             own_server=own,
         ),
     )
     if options.session and launch.stdin != "lines":
-        raise UsageError(f"{wanted.agent} reads no messages, so it cannot have a session")
+        raise UsageError(f"{requested.agent} reads no messages, so it cannot have a session")
     return Spec(
-        agent=wanted.agent,
+        agent=requested.agent,
         provider=agent.provider,
         argv=launch.argv,
         cwd=agent.cwd or request.directory,
         env={**env, **launch.env, **named_programs(request.environment)},
         prompt=launch.prompt,
         stdin=launch.stdin,
-        loop=wanted.is_loop,
+        loop=requested.is_loop,
         marker=options.marker,
-        timeout=wanted.step.timeout,
-        idle_timeout=_bounds(request, wanted.chain, wanted.step).idle_timeout,
+        timeout=requested.step.timeout,
+        idle_timeout=_bounds(request, requested.chain, requested.step).idle_timeout,
         max_output=config.limits.max_output_mb * 1024**2,
         stop_grace=config.stop_grace,
         files=dict(launch.files),
@@ -479,16 +479,16 @@ def _trust_notice(agent: Agent, cwd: str) -> str | None:
 
 
 def _configured_arguments(
-    wanted: _StepRequest, agent_args: Sequence[str], step_args: Sequence[str], config: Config
+    requested: _StepRequest, agent_args: Sequence[str], step_args: Sequence[str], config: Config
 ) -> Iterator[ConfiguredArguments]:
     """The arguments from configuration files, in the order of the command line, without those of the caller."""
-    alias = config.agents.get(wanted.agent)
+    alias = config.agents.get(requested.agent)
     if alias:
-        yield ConfiguredArguments(f'{alias.source}: agent "{wanted.agent}"', alias.project, agent_args)
-    yield ConfiguredArguments(wanted.where, wanted.chain.project, step_args, agent_args)
+        yield ConfiguredArguments(f'{alias.source}: agent "{requested.agent}"', alias.project, agent_args)
+    yield ConfiguredArguments(requested.where, requested.chain.project, step_args, agent_args)
 
 
-def _prompt(wanted: _StepRequest, agent: Agent, request: StartRequest, task: _ChainTask | None) -> _Prompt:
+def _prompt(requested: _StepRequest, agent: Agent, request: StartRequest, task: _ChainTask | None) -> _Prompt:
     """The caller's prompt, else the step's, the chain's, the agent's own.
 
     One of these that is a template is kept, and filled in with the caller's prompt.
@@ -496,13 +496,13 @@ def _prompt(wanted: _StepRequest, agent: Agent, request: StartRequest, task: _Ch
     alone = task is None
     task = task or _task(request, _NO_CHAIN)
     default = PromptLevel(agent.default_prompt, agent.default_prompt_file, agent.alias_project)
-    step, chain = wanted.step, wanted.chain
+    step, chain = requested.step, requested.chain
     levels = (PromptLevel(one.prompt, one.prompt_file, chain.project) for one in (step, chain))
     own = choose_prompt([*levels, default])
     if task.is_callers and not _is_template(own, request):
         return _Prompt(task.text, task.blanks)
     if own.text:
-        _check_placeholders(wanted, own.text, task)
+        _check_placeholders(requested, own.text, task)
     prompt = _read(own, request)
     # The prompt of a chain's step is filled in when the step begins; a single agent begins now.
     if alone and prompt:
@@ -542,16 +542,16 @@ def _read(level: PromptLevel, request: StartRequest) -> str | None:
     return substitute(level.text, request.variables or {}) if level.text else None
 
 
-def _check_placeholders(wanted: _StepRequest, text: str, task: _ChainTask) -> None:
+def _check_placeholders(requested: _StepRequest, text: str, task: _ChainTask) -> None:
     """Raise if a configured prompt has a placeholder that will not be filled in."""
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             known = " and ".join(f"{{{{{one}}}}}" for one in PLACEHOLDERS)
             hint = suggestion(name, PLACEHOLDERS) or f"a prompt may use {known}"
-            raise ConfigError(f'{wanted.where}, "prompt": unknown placeholder {{{{{name}}}}}', hint)
+            raise ConfigError(f'{requested.where}, "prompt": unknown placeholder {{{{{name}}}}}', hint)
         if name == TASK and task.text is None:
             raise UsageError(
-                f'{wanted.where}, "prompt": uses {{{{task}}}}, but there is no prompt', "give a prompt with -p"
+                f'{requested.where}, "prompt": uses {{{{task}}}}, but there is no prompt', "give a prompt with -p"
             )
 
 

@@ -1,4 +1,4 @@
-"""The chain driver: carries out what ``decide`` says. It keeps no state that history does not have.
+"""The chain driver: carries out the decisions of ``decide``. All its state can be restored from events.
 
 A chain's run has one child per stage: the leaf itself; for a step with ``:N``, a loop whose children are the leaves;
 for steps that run at the same time, a group whose children are such leaves and loops.

@@ -62,7 +62,7 @@ def approval_of(
         f" .mcp.json above {trees}"
         if isolated
         else f"the settings in {cwd}, or servers above it, are not those of when this began, so they are off, with all"
-        f" hooks and servers; to look at them: {approve_command(cwd)}"
+        f" hooks and servers; to review them: {approve_command(cwd)}"
     )
     spec, around = unapproved(), above(trees) if isolated else outside(cwd)
     without = replace(spec, notices=(*spec.notices, others))

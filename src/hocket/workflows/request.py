@@ -1,4 +1,4 @@
-"""What a caller asks for: a start, a resume, a hand-off. The wire decodes these structs and binding reads them."""
+"""Requests to start, resume or hand off: decoded by the API and read by binding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Text = Annotated[str, Meta(max_length=12 * 1024 * 1024)]
 Seconds = Annotated[float, Meta(gt=0, le=10**9)]
 Dollars = Annotated[float, Meta(gt=0, le=10**9)]
 Count = Annotated[int, Meta(ge=1, le=10**15)]
-Word = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
+NonEmptyText = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
 OnQuestion = Literal["deny", "ask", "fail"]
 
@@ -21,14 +21,14 @@ OnQuestion = Literal["deny", "ask", "fail"]
 class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A start: exactly one of ``agent``, ``dsl`` and ``chain``."""
 
-    cwd: Word | None = None
+    cwd: NonEmptyText | None = None
     """The working directory, an absolute path. Default: that of the calling run."""
     env: Mapping[str, str] | None = None
     """The caller's environment. Default: that of the calling run, else the server's own."""
-    agent: Word | None = None
-    dsl: Word | None = None
+    agent: NonEmptyText | None = None
+    dsl: NonEmptyText | None = None
     """A chain's text, such as ``planner -> builder:3``."""
-    chain: Word | None = None
+    chain: NonEmptyText | None = None
     """The name of a configured chain."""
     prompt: Text | None = None
     prompt_literal: bool = False
@@ -37,15 +37,15 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments for every agent, after those that Hocket adds."""
     variables: Mapping[str, str] | None = None
     """Values for ``${NAME}``. Without this field the prompt is used as it is."""
-    marker: Word | None = None
+    marker: NonEmptyText | None = None
     """The line with which an agent ends its loop."""
-    until: Word | None = None
+    until: NonEmptyText | None = None
     """A shell command that has to succeed before a step counts as done."""
     timeout: Seconds | None = None
     """Time limit in seconds."""
-    parent: Word | None = None
+    parent: NonEmptyText | None = None
     """The run to start this one below."""
-    task: Word | None = None
+    task: NonEmptyText | None = None
     """The task to hand to the agent."""
     on_question: OnQuestion | None = None
     """How to treat an agent's questions. Default: that of the chain, then of the configuration."""
@@ -68,7 +68,7 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     on_lost: Literal["ask", "retry"] | None = None
     """What to do about an iteration whose outcome is unknown."""
     isolation: Literal["none", "worktree"] | None = None
-    """Whether each step of a chain works in a git worktree of its own. Default: what the step says, then the chain."""
+    """Whether each step of a chain works in a git worktree of its own. Default: that of the step, then of the chain."""
 
     @property
     def directory(self) -> str:
@@ -94,7 +94,7 @@ class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What to tell the agent whose session continues."""
     session: bool = False
     """Keep the session open for more messages."""
-    start_at: int | Word | None = None
+    start_at: int | NonEmptyText | None = None
     """The step of a chain to begin with: its number, from 1, or its agent's name. Default: the first incomplete one."""
     env: Mapping[str, str] | None = None
     """The caller's environment, which the values of secret variables are taken from. Default: the server's own."""
@@ -114,8 +114,8 @@ class HandoffRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     agent: Name
     prompt: Text
-    cwd: Word | None = None
-    default_cwd: Word | None = None
+    cwd: NonEmptyText | None = None
+    default_cwd: NonEmptyText | None = None
     """The working directory if neither ``cwd`` nor the task has one."""
     env: Mapping[str, str] | None = None
     timeout: Seconds | None = None
@@ -123,7 +123,7 @@ class HandoffRequest(Struct, frozen=True, forbid_unknown_fields=True):
     on_question: OnQuestion | None = None
 
     def start(self, task_cwd: str | None) -> StartRequest:
-        """The start that this comes to."""
+        """The equivalent start."""
         return StartRequest(
             cwd=self.cwd or task_cwd or self.default_cwd,
             env=self.env,

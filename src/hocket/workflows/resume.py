@@ -180,10 +180,10 @@ def _check_not_resumed(last: Run | None, run: Run, request: ResumeRequest) -> No
         raise Conflict(f"run {run.number} is already being resumed by run {last.number}", f"hocket wait {last.number}")
     if request.start_at is None:
         raise Conflict(
-            f"run {last.number} went on with run {run.number} and is {last.status}",
-            f"hocket resume {run.number} --from STEP does it again from there"
+            f"run {run.number} was already resumed by run {last.number}, which is {last.status}",
+            f"to repeat it from a step: hocket resume {run.number} --from STEP"
             if last.status is Status.DONE
-            else f"hocket resume {last.number} goes on where that one ended",
+            else f"to continue where that run ended: hocket resume {last.number}",
         )
 
 
@@ -261,10 +261,10 @@ def _means_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], request: 
     """Whether a request to resume a chain means all of it, rather than the session of an agent in it."""
     is_chosen, is_done = request.start_at is not None, run.status is Status.DONE
     if request.is_message and (is_chosen or (not is_done and len(chain.steps) > 1)):
-        named = f"; to go on with one agent's session, name its run: {_numbers(sessions)}" if sessions else ""
+        named = f"; to continue one agent's session, name its run: {_numbers(sessions)}" if sessions else ""
         raise Conflict(
             f"run {run.number} is a chain, and its steps have their own prompts",
-            f"without a prompt and --session it goes on as it was{named}",
+            f"without a prompt and --session it continues as it was{named}",
         )
     if is_chosen or request.is_message:
         return is_chosen
@@ -359,8 +359,8 @@ def _is_complete(run: Run, steps: Sequence[int]) -> bool:
 def _first_incomplete(run: Run, done: Sequence[bool]) -> int:
     if run.status is Status.DONE or all(done):
         raise Conflict(
-            f"run {run.number} is done: nothing is left to go on with",
-            f"hocket resume {run.number} --from STEP does it again from there",
+            f"run {run.number} is done: there is nothing left to resume",
+            f"to repeat it from a step: hocket resume {run.number} --from STEP",
         )
     return done.index(False)
 
@@ -370,20 +370,20 @@ def _last_result(run: Run, step: int, result_of: ResultOf) -> str | None:
     return result_of(runs[-1]) if runs else None
 
 
-def _chosen_stage(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:
+def _chosen_stage(chain: BoundChain, run: Run, whole: Sequence[range], start_at: int | str) -> int:
     """The position of the stage with this number, from 1, or with a step of this name."""
     agents = [[(chain.steps[step].agent, chain.steps[step].spec.agent) for step in steps] for steps in whole]
     texts = (", ".join(name for name, _ in members) for members in agents)
     texts = (f"({text})" if len(members) > 1 else text for text, members in zip(texts, agents, strict=True))
     listed = "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))
     # A longer text is not the number of a step, and Python refuses to convert a very long one.
-    if isinstance(wanted, int) or (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10):
-        if not 1 <= int(wanted) <= len(whole):
-            raise UsageError(f"run {run.number} has no step {int(wanted)}", listed)
-        return int(wanted) - 1
-    found = [place for place, members in enumerate(agents) if any(wanted in names for names in members)]
+    if isinstance(start_at, int) or (start_at.isascii() and start_at.isdecimal() and len(start_at) < 10):
+        if not 1 <= int(start_at) <= len(whole):
+            raise UsageError(f"run {run.number} has no step {int(start_at)}", listed)
+        return int(start_at) - 1
+    found = [place for place, members in enumerate(agents) if any(start_at in names for names in members)]
     if not found:
-        raise UsageError(f"run {run.number} has no step {wanted!r}", listed)
+        raise UsageError(f"run {run.number} has no step {start_at!r}", listed)
     if len(found) > 1:
-        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", listed)
+        raise UsageError(f"run {run.number} has {len(found)} steps {start_at!r}; give a number", listed)
     return found[0]

@@ -196,12 +196,12 @@ class Starter:
 
     def _reserve(self, parent: Run | None, bound: Spec | BoundChain) -> str:
         """The id of a new run. Its limits are checked and reserved at once, so that no race exceeds them."""
-        run_id, wanted = new_id(), width(bound)
+        run_id, new_width = new_id(), width(bound)
         if parent is not None:
             live = {run.id: self._width(run) for run in self._journal.live.values() if run.parent == parent.id}
             reserved = {child: one.width for child, one in self._reserved.items() if one.parent == parent.id}
-            check_children(parent, sum((live | reserved).values()), wanted, self._limits)
-        self._reserved[run_id] = _Reservation(parent.id if parent else None, bound.cwd, wanted)
+            check_children(parent, sum((live | reserved).values()), new_width, self._limits)
+        self._reserved[run_id] = _Reservation(parent.id if parent else None, bound.cwd, new_width)
         return run_id
 
     def _width(self, run: Run) -> int:
