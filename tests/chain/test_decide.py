@@ -101,7 +101,7 @@ def decided(chain: BoundChain, *outcomes: list[Outcome]) -> Decision:
 
 
 @pytest.mark.req("S1-B16")
-def test_a_chain_begins_with_its_first_step_and_waits_for_it() -> None:
+def test_chain_starts_and_awaits_first_step() -> None:
     chain = make(None, None)
     history = no_history(chain)
     assert decide(chain, history) == Start(0, 1)
@@ -111,7 +111,7 @@ def test_a_chain_begins_with_its_first_step_and_waits_for_it() -> None:
 
 @pytest.mark.req("S1-B14", "S1-39")
 @pytest.mark.parametrize("marker", [False, True])
-def test_a_single_run_is_complete_exactly_when_it_ends_well_whatever_it_said(marker: bool) -> None:
+def test_single_run_completes_on_success(marker: bool) -> None:
     chain = make(None)
     assert decided(chain, [end("r", OK, marker=marker)]) == Finished(Status.DONE, Reason.SINGLE_RUN)
     assert decided(chain, [end("r", BAD, marker=marker)]) == Finished(Status.FAILED, Reason.EXIT, 0)
@@ -119,7 +119,7 @@ def test_a_single_run_is_complete_exactly_when_it_ends_well_whatever_it_said(mar
 
 
 @pytest.mark.req("S1-B14")
-def test_a_single_run_with_a_gate_needs_both() -> None:
+def test_single_run_with_gate_needs_both() -> None:
     chain = make(None, until="true")
     assert decided(chain, [end("r")]) == RunGate(0, "r")
     assert decided(chain, [end("r", gate=True)]) == Finished(Status.DONE, Reason.SINGLE_RUN)
@@ -129,13 +129,13 @@ def test_a_single_run_with_a_gate_needs_both() -> None:
 
 @pytest.mark.req("S1-B15")
 @pytest.mark.parametrize("how", [OK, BAD, KILLED])
-def test_a_loop_ends_at_the_marker_whatever_the_exit_status(how: End) -> None:
+def test_loop_ends_at_marker_with_any_exit_status(how: End) -> None:
     assert decided(make(3), [end("r", how, marker=True)]) == Finished(Status.DONE, Reason.MARKER)
 
 
 @pytest.mark.req("S1-B15")
 @pytest.mark.parametrize("how", [OK, BAD, KILLED])
-def test_a_loop_goes_on_without_the_marker_and_fails_when_used_up(how: End) -> None:
+def test_loop_fails_after_its_last_iteration(how: End) -> None:
     chain = make(2)
     assert decided(chain, [end("r1", how)]) == Start(0, 2)
     used_up = decided(chain, [end("r1", how), end("r2", how)])
@@ -143,7 +143,7 @@ def test_a_loop_goes_on_without_the_marker_and_fails_when_used_up(how: End) -> N
 
 
 @pytest.mark.req("S1-B15")
-def test_a_loop_with_a_gate_needs_the_marker_and_then_the_gate() -> None:
+def test_loop_with_gate_needs_marker_and_gate() -> None:
     chain = make(3, until="make test")
     assert decided(chain, [end("r1")]) == Start(0, 2)
     assert decided(chain, [end("r1", marker=True)]) == RunGate(0, "r1")
@@ -161,7 +161,7 @@ def test_a_loop_with_a_gate_needs_the_marker_and_then_the_gate() -> None:
         ([None, None], Reason.MAX_ITERATIONS),
     ],
 )
-def test_a_used_up_loop_blames_the_gate_if_one_ever_failed(gates: list[bool | None], reason: Reason) -> None:
+def test_exhausted_loop_fails_by_gate_if_one_failed(gates: list[bool | None], reason: Reason) -> None:
     runs = [end(f"r{i}", marker=gate is not None, gate=gate) for i, gate in enumerate(gates)]
     assert decided(make(2, until="make test"), runs) == Finished(Status.FAILED, reason, 0)
 
@@ -175,18 +175,18 @@ def test_a_stopped_iteration_stops_the_chain(count: int | None, marker: bool) ->
 
 @pytest.mark.parametrize("count", [None, 5])
 @pytest.mark.parametrize("reason", [Reason.START_FAILED, Reason.LIMIT, Reason.TIMEOUT])
-def test_an_end_that_is_not_the_agents_own_ends_the_chain(count: int | None, reason: Reason) -> None:
+def test_external_end_ends_the_chain(count: int | None, reason: Reason) -> None:
     over = decided(make(count, None), [end("r", (Status.FAILED, reason))])
     assert over == Finished(Status.FAILED, reason, 0)
 
 
 @pytest.mark.parametrize("count", [None, 5])
-def test_a_lost_iteration_ends_the_chain_as_failed(count: int | None) -> None:
+def test_lost_iteration_fails_the_chain(count: int | None) -> None:
     assert decided(make(count), [end("r", LOST, marker=True)]) == Finished(Status.FAILED, Reason.LOST, 0)
 
 
 @pytest.mark.req("S1-B16")
-def test_the_next_step_begins_when_the_one_before_is_complete() -> None:
+def test_next_step_starts_after_completion() -> None:
     chain = make(2, None, 3)
     first = [end("r1"), end("r2", marker=True)]
     assert decided(chain, first) == Start(1, 1)
@@ -196,12 +196,12 @@ def test_the_next_step_begins_when_the_one_before_is_complete() -> None:
 
 
 @pytest.mark.req("S1-B16")
-def test_the_first_incomplete_step_ends_the_chain_with_its_index() -> None:
+def test_incomplete_step_ends_chain_with_its_index() -> None:
     over = decided(make(None, 1, None), [end("r1")], [end("r2")])
     assert over == Finished(Status.FAILED, Reason.MAX_ITERATIONS, 1)
 
 
-def test_news_about_one_iteration_is_not_counted_twice() -> None:
+def test_repeated_outcome_is_not_counted_twice() -> None:
     chain = make(3)
     history = no_history(chain)
     for outcome in (Outcome("r", Status.STARTING), Outcome("r", Status.RUNNING), end("r"), end("r")):
@@ -210,7 +210,7 @@ def test_news_about_one_iteration_is_not_counted_twice() -> None:
     assert decide(chain, history) == Start(0, 2)
 
 
-def test_the_past_stays_known_while_the_next_iteration_lives() -> None:
+def test_history_is_kept_during_next_iteration() -> None:
     chain = make(3, until="x")
     history = after(chain, [end("r1", marker=True, gate=False)])
     history = add(history, 0, Outcome("r2", Status.RUNNING))
@@ -218,7 +218,7 @@ def test_the_past_stays_known_while_the_next_iteration_lives() -> None:
     assert (history[0].last.run, history[0].gate_failed, history[0].live) == ("r1", True, True)
 
 
-def test_a_leafs_run_is_seen_by_its_chain_with_the_gates_word() -> None:
+def test_outcome_of_leaf_includes_gate_verdict() -> None:
     leaf = Run(
         id="r",
         number=1,
@@ -239,7 +239,7 @@ def test_a_leafs_run_is_seen_by_its_chain_with_the_gates_word() -> None:
 
 
 @pytest.mark.req("S1-B16", "S1-B21")
-def test_reports_tell_of_every_step_and_name_the_skipped_ones() -> None:
+def test_reports_include_skipped_steps() -> None:
     chain = make(None, 3, None)
     late = end("r3", (Status.FAILED, Reason.TIMEOUT))
     history = after(chain, [end("r1")], [end("r2", BAD, code=7), late])
@@ -253,7 +253,7 @@ def test_reports_tell_of_every_step_and_name_the_skipped_ones() -> None:
     ]
 
 
-def test_a_step_cut_off_between_two_iterations_takes_the_chains_end() -> None:
+def test_interrupted_step_gets_the_end_of_the_chain() -> None:
     chain = make(3, None)
     history = after(chain, [end("r1", BAD, code=7)])
     stop = Finished(Status.STOPPED, Reason.STOPPED, 0)
@@ -263,12 +263,12 @@ def test_a_step_cut_off_between_two_iterations_takes_the_chains_end() -> None:
     assert (report["status"], report["reason"]) == ("running", None)
 
 
-def test_deciding_needs_no_more_than_a_summary_of_a_million_iterations() -> None:
+def test_decision_time_is_independent_of_iterations() -> None:
     past = StepHistory(started=999_999, last=end("r"), run="r")
     assert decide(make(1_000_000), (past,)) == Start(0, 1_000_000)
 
 
-def test_what_was_found_out_about_an_iteration_stays_known_when_its_end_is_told_again() -> None:
+def test_findings_are_kept_when_end_is_repeated() -> None:
     chain = chain_of(a_step(5, bounds=Bounds(no_progress=2)), until="make test")
     found_out = replace(end("r1", marker=True, gate=False), progress=False)
     history = after(chain, [found_out])
@@ -278,7 +278,7 @@ def test_what_was_found_out_about_an_iteration_stays_known_when_its_end_is_told_
 # --- Groups -------------------------------------------------------------------------------------------------
 
 
-def test_members_of_a_group_start_together_and_the_next_step_waits_for_all() -> None:
+def test_next_step_waits_for_all_group_members() -> None:
     chain = chain_of(a_step(None), a_step(None, 1), a_step(2, 1), a_step(None))
     first = [end("r0")]
     assert decided(chain, first) == Start(1, 1)
@@ -290,13 +290,13 @@ def test_members_of_a_group_start_together_and_the_next_step_waits_for_all() -> 
     assert decided(chain, first, [end("r1")], [end("r2", marker=True)]) == Start(3, 1)
 
 
-def test_a_group_at_the_end_is_done_with_the_reason_of_its_last_member() -> None:
+def test_last_group_has_reason_of_last_member() -> None:
     done = [[end("r1", marker=True)], [end("r2")]]
     assert decided(chain_of(a_step(2, 0), a_step(None, 0)), *done) == Finished(Status.DONE, Reason.SINGLE_RUN)
     assert decided(chain_of(a_step(None, 0), a_step(2, 0)), *reversed(done)) == Finished(Status.DONE, Reason.MARKER)
 
 
-def test_when_a_member_fails_the_others_finish_their_work_first() -> None:
+def test_other_members_finish_after_a_failure() -> None:
     chain = chain_of(a_step(None, 1), a_step(3, 1), a_step(None))
     failed = [end("r1", KILLED)]
     assert decided(chain, failed, [live("r2")]) == Pause()
@@ -306,20 +306,20 @@ def test_when_a_member_fails_the_others_finish_their_work_first() -> None:
     assert over == Finished(Status.FAILED, Reason.SIGNAL, 0)
 
 
-def test_a_group_ends_with_the_reason_of_the_first_member_that_failed() -> None:
+def test_group_ends_with_reason_of_first_failure() -> None:
     chain = chain_of(a_step(None, 1), a_step(None, 1), a_step(None, 1))
     bad, killed = end("r2", BAD), end("r3", KILLED)
     assert decided(chain, [end("r1")], [bad], [killed]) == Finished(Status.FAILED, Reason.EXIT, 1)
     assert decided(chain, [end("r1")], [killed], [bad]) == Finished(Status.FAILED, Reason.SIGNAL, 1)
 
 
-def test_two_groups_in_a_row_run_one_after_the_other() -> None:
+def test_consecutive_groups_run_one_after_another() -> None:
     chain = chain_of(a_step(None, 1), a_step(None, 1), a_step(None, 2), a_step(None, 2))
     assert decided(chain, [end("r1")], [live("r2")]) == Pause()
     assert decided(chain, [end("r1")], [end("r2")]) == Start(2, 1)
 
 
-def test_a_group_waits_for_the_earliest_time_and_is_parked_only_when_all_of_it_is() -> None:
+def test_group_pauses_until_the_earliest_time() -> None:
     chain = chain_of(a_step(None, 1), a_step(None, 1))
     early, late = [limited("r1", 10.0, 500.0)], [limited("r2", 20.0, 900.0)]
     assert decide(chain, after(chain, early, late), 30.0) == Pause(500.0, limited=True)
@@ -344,7 +344,7 @@ def test_reports_have_one_entry_for_each_member() -> None:
 # --- Gates of steps, and busy ones --------------------------------------------------------------------------
 
 
-def test_a_step_with_a_gate_of_its_own_is_the_only_one_that_has_it() -> None:
+def test_step_gate_applies_only_to_its_step() -> None:
     chain = chain_of(a_step(None), a_step(2, until="make test"), a_step(None))
     assert decided(chain, [end("r1")]) == Start(1, 1)
     assert decided(chain, [end("r1")], [end("r2", marker=True)]) == RunGate(1, "r2")
@@ -353,7 +353,7 @@ def test_a_step_with_a_gate_of_its_own_is_the_only_one_that_has_it() -> None:
     assert decided(chain, [end("r1")], passed, [end("r3")]) == Finished(Status.DONE, Reason.SINGLE_RUN)
 
 
-def test_the_gate_is_run_for_the_last_allowed_iteration_too() -> None:
+def test_gate_runs_after_the_last_iteration() -> None:
     chain = make(2, until="make test")
     first = end("r1")
     assert decided(chain, [first, end("r2", marker=True)]) == RunGate(0, "r2")
@@ -361,7 +361,7 @@ def test_the_gate_is_run_for_the_last_allowed_iteration_too() -> None:
     assert decided(chain, [first, end("r2", marker=True, gate=False)]) == Finished(Status.FAILED, Reason.GATE, 0)
 
 
-def test_while_the_gate_of_one_member_runs_the_others_go_on() -> None:
+def test_members_continue_while_a_gate_runs() -> None:
     chain = chain_of(a_step(2, 1), a_step(2, 1), until="make test")
     history = busy(after(chain, [end("r1", marker=True)], [live("r2")]), 0)
     assert decide(chain, history) == Pause()
@@ -374,7 +374,7 @@ def test_while_the_gate_of_one_member_runs_the_others_go_on() -> None:
 # --- Bounds of loops ----------------------------------------------------------------------------------------
 
 
-def test_failures_in_a_row_end_a_loop_where_they_are_bounded() -> None:
+def test_consecutive_failures_end_a_limited_loop() -> None:
     chain = chain_of(a_step(9, bounds=Bounds(failures=2)))
     assert decided(chain, [end("r1", BAD)]) == Start(0, 2)
     assert decided(chain, [end("r1", BAD), end("r2", KILLED)]) == Finished(Status.FAILED, Reason.FAILURES, 0)
@@ -382,13 +382,13 @@ def test_failures_in_a_row_end_a_loop_where_they_are_bounded() -> None:
     assert decided(make(9), [end(f"r{i}", BAD) for i in range(8)]) == Start(0, 9)
 
 
-def test_the_marker_is_heard_before_failures_are_counted() -> None:
+def test_marker_counts_before_failures() -> None:
     chain = chain_of(a_step(9, bounds=Bounds(failures=1)))
     assert decided(chain, [end("r1", BAD, marker=True)]) == Finished(Status.DONE, Reason.MARKER)
 
 
 @pytest.mark.parametrize("interruption", [limited("x", 0.0, 1.0), overloaded("x", 0.0)])
-def test_an_attempt_that_counts_for_nothing_neither_adds_to_the_failures_nor_ends_their_row(
+def test_interrupted_attempt_does_not_change_failures(
     interruption: Outcome,
 ) -> None:
     chain = chain_of(a_step(9, bounds=Bounds(failures=2)))
@@ -398,7 +398,7 @@ def test_an_attempt_that_counts_for_nothing_neither_adds_to_the_failures_nor_end
     assert over == Finished(Status.FAILED, Reason.FAILURES, 0)
 
 
-def test_iterations_that_change_nothing_end_a_loop_where_they_are_bounded() -> None:
+def test_iterations_without_progress_end_a_limited_loop() -> None:
     chain = chain_of(a_step(9, bounds=Bounds(no_progress=2)))
     stale, moved = ([replace(end(f"r{i}"), progress=found) for i in range(3)] for found in (False, True))
     assert decided(chain, [end("r0")]) == Measure(0, "r0")
@@ -408,14 +408,14 @@ def test_iterations_that_change_nothing_end_a_loop_where_they_are_bounded() -> N
     assert decided(chain, stale[:2]) == Finished(Status.FAILED, Reason.NO_PROGRESS, 0)
 
 
-def test_nothing_is_measured_where_the_answer_could_not_matter() -> None:
+def test_progress_is_measured_only_if_needed() -> None:
     chain = chain_of(a_step(1, bounds=Bounds(no_progress=1)))
     assert decided(chain, [end("r0")]) == Finished(Status.FAILED, Reason.MAX_ITERATIONS, 0)
     assert decided(chain, [end("r0", marker=True)]) == Finished(Status.DONE, Reason.MARKER)
     assert decided(make(2), [end("r0")]) == Start(0, 2)
 
 
-def test_a_failed_gate_does_not_keep_a_loop_from_being_measured() -> None:
+def test_progress_is_measured_after_failed_gate() -> None:
     chain = chain_of(a_step(3, bounds=Bounds(no_progress=1)), until="make test")
     refused = end("r0", marker=True, gate=False)
     assert decided(chain, [refused]) == Measure(0, "r0")
@@ -426,7 +426,7 @@ def test_a_failed_gate_does_not_keep_a_loop_from_being_measured() -> None:
 
 
 @pytest.mark.parametrize("count", [None, 3])
-def test_a_usage_limit_is_waited_for_and_costs_no_iteration(count: int | None) -> None:
+def test_usage_limit_pauses_without_an_iteration(count: int | None) -> None:
     chain = make(count)
     history = after(chain, [limited("r1", 100.0, 5000.0)])
     assert decide(chain, history, 100.0) == Pause(5000.0, limited=True)
@@ -435,7 +435,7 @@ def test_a_usage_limit_is_waited_for_and_costs_no_iteration(count: int | None) -
     assert step_reports(chain, history, [["r1"]])[0]["iterations"] == 0
 
 
-def test_usage_limits_in_a_row_are_each_waited_for_and_the_iteration_stays_the_same() -> None:
+def test_consecutive_usage_limits_repeat_the_iteration() -> None:
     chain = make(3)
     limits = [limited(f"r{i}", i * 1000.0, i * 1000.0 + 800) for i in range(1, 20)]
     history = after(chain, [end("r0"), *limits])
@@ -445,7 +445,7 @@ def test_usage_limits_in_a_row_are_each_waited_for_and_the_iteration_stays_the_s
     assert decide(chain, history, 20_000.0) == Start(0, 3)
 
 
-def test_a_limit_whose_end_is_always_moments_ahead_is_tried_again_ever_more_rarely() -> None:
+def test_limit_that_keeps_moving_is_retried_with_backoff() -> None:
     chain = make(5)
     pauses = []
     for attempts in range(1, 40):
@@ -458,7 +458,7 @@ def test_a_limit_whose_end_is_always_moments_ahead_is_tried_again_ever_more_rare
     assert pauses[-1] == LONGEST_PAUSE == max(pauses)
 
 
-def test_a_limit_said_to_end_years_ahead_is_looked_at_again_after_a_week() -> None:
+def test_distant_limit_is_retried_after_a_week() -> None:
     chain = make(5)
     far = after(chain, [limited("r", 100.0, 100.0 + 10 * 365 * 86400)])
     assert decide(chain, far, 100.0) == Pause(100.0 + LONGEST_PARKING, limited=True)
@@ -467,7 +467,7 @@ def test_a_limit_said_to_end_years_ahead_is_looked_at_again_after_a_week() -> No
 
 
 @pytest.mark.parametrize("resets_at", [None, 50.0, float("nan")], ids=["unknown", "over", "no number"])
-def test_a_limit_of_which_nobody_knows_the_end_is_tried_again_ever_more_rarely(resets_at: float | None) -> None:
+def test_limit_without_end_is_retried_with_backoff(resets_at: float | None) -> None:
     chain = make(1)
     pauses = []
     for attempts in range(1, 8):
@@ -480,7 +480,7 @@ def test_a_limit_of_which_nobody_knows_the_end_is_tried_again_ever_more_rarely(r
     assert pauses[-1] == LONGEST_BLIND_PAUSE == max(pauses)
 
 
-def test_an_overloaded_service_is_tried_again_after_ever_longer_pauses() -> None:
+def test_overload_is_retried_with_backoff() -> None:
     chain = make(1)
     pauses = []
     for attempts in range(1, MOST_ATTEMPTS + 1):
@@ -496,7 +496,7 @@ def test_an_overloaded_service_is_tried_again_after_ever_longer_pauses() -> None
     assert 1200 < sum(pauses) < 3600
 
 
-def test_a_pause_ends_when_the_clock_is_set_back() -> None:
+def test_pause_ends_when_clock_is_set_back() -> None:
     chain = make(1)
     for last in (overloaded("r1", 10_000.0), limited("r1", 10_000.0, None)):
         assert decide(chain, after(chain, [last]), 10_000.0 - 7200.0) == Start(0, 1, "r1")
@@ -505,7 +505,7 @@ def test_a_pause_ends_when_the_clock_is_set_back() -> None:
     assert waiting == Pause(10_500.0, limited=True), "an appointment is a time of day"
 
 
-def test_after_too_many_attempts_an_overload_is_a_failure_like_any_other() -> None:
+def test_overload_fails_after_too_many_attempts() -> None:
     attempts = [overloaded(f"r{i}", 100.0) for i in range(MOST_ATTEMPTS + 1)]
     single, loop = make(None), make(3)
     assert decide(single, after(single, attempts), 1e9) == Finished(Status.FAILED, Reason.ERROR, 0)
@@ -515,14 +515,14 @@ def test_after_too_many_attempts_an_overload_is_a_failure_like_any_other() -> No
     assert decide(loop, after(loop, [*attempts, overloaded("x", 200.0)]), 200.0) == Pause(200.0 + FIRST_PAUSE)
 
 
-def test_an_attempt_that_went_well_lets_the_pauses_begin_anew() -> None:
+def test_success_resets_the_backoff() -> None:
     chain = make(5)
     told = [overloaded("r1", 10.0), overloaded("r2", 20.0), end("r3"), overloaded("r4", 40.0)]
     assert decide(chain, after(chain, told), 40.0) == Pause(40.0 + FIRST_PAUSE)
     assert decide(chain, after(chain, told), 99.0) == Start(0, 2, "r4")
 
 
-def test_a_limit_after_an_overload_begins_a_row_of_its_own() -> None:
+def test_limit_after_overload_has_its_own_backoff() -> None:
     chain = make(1)
     told = [overloaded("r1", 0.0), overloaded("r2", 0.0), limited("r3", 0.0, None)]
     assert decide(chain, after(chain, told), 1.0) == Pause(BLIND_PAUSE, limited=True)
@@ -539,7 +539,7 @@ def test_a_marker_said_before_the_interruption_counts(cut_off: Outcome) -> None:
 
 
 @pytest.mark.parametrize("count", [None, 3])
-def test_a_lost_iteration_is_tried_again_only_where_the_chain_says_so(count: int | None) -> None:
+def test_lost_iteration_is_retried_only_if_configured(count: int | None) -> None:
     ask, retry = chain_of(a_step(count)), chain_of(a_step(count), on_lost="retry")
     lost = after(ask, [end("r1", LOST)])
     assert decide(ask, lost) == Finished(Status.FAILED, Reason.LOST, 0)
@@ -547,7 +547,7 @@ def test_a_lost_iteration_is_tried_again_only_where_the_chain_says_so(count: int
     assert decide(retry, lost) == Start(0, 1, "r1")
 
 
-def test_where_somebody_can_be_asked_a_lost_iteration_waits_for_the_answer() -> None:
+def test_lost_iteration_waits_for_the_answer() -> None:
     chain = chain_of(a_step(3, 1), a_step(None, 1), on_question="ask")
     lost = end("r1", LOST)
     assert decided(chain, [lost], [live("r2")]) == AskUser(0, "r1")
@@ -559,14 +559,14 @@ def test_where_somebody_can_be_asked_a_lost_iteration_waits_for_the_answer() -> 
     assert add(refused, 0, lost) == refused, "an answer is not forgotten"
 
 
-def test_an_iteration_that_is_lost_again_and_again_ends_the_chain() -> None:
+def test_repeatedly_lost_iteration_ends_the_chain() -> None:
     chain = chain_of(a_step(9), on_lost="retry")
     lost = [end(f"r{i}", LOST) for i in range(MOST_LOST + 1)]
     assert decided(chain, lost[:-1]) == Start(0, 1, lost[-2].run)
     assert decided(chain, lost) == Finished(Status.FAILED, Reason.LOST, 0)
 
 
-def test_a_stop_while_the_limit_was_waited_for_stops_the_chain() -> None:
+def test_stop_during_a_pause_ends_the_chain() -> None:
     chain = make(3)
     stopped = Outcome("r2", Status.STOPPED, Reason.STOPPED)
     over = decide(chain, after(chain, [limited("r1", 0.0, 99.0), stopped]), 5.0)
@@ -576,7 +576,7 @@ def test_a_stop_while_the_limit_was_waited_for_stops_the_chain() -> None:
 # --- What comes from outside --------------------------------------------------------------------------------
 
 
-def test_whoever_gives_up_finding_out_more_lets_it_be_asked_for_again() -> None:
+def test_cancelled_finding_is_requested_again() -> None:
     chain = make(2, until="make test")
     history = busy(after(chain, [end("r1", marker=True)]), 0)
     assert decide(chain, history) == Pause()
@@ -590,16 +590,14 @@ def test_whoever_gives_up_finding_out_more_lets_it_be_asked_for_again() -> None:
 @pytest.mark.parametrize(
     "told", [[], [end("r1")], [end("r1"), limited("r2", 5.0, 500.0)]], ids=["none", "one", "parked"]
 )
-def test_a_step_that_is_told_to_end_while_nothing_runs_takes_no_further_part(
-    told: list[Outcome], reason: Reason, status: Status
-) -> None:
+def test_halted_step_takes_no_further_part(told: list[Outcome], reason: Reason, status: Status) -> None:
     chain = make(3, None)
     history = halted(after(chain, told), 0, reason)
     for now in (6.0, 501.0):
         assert decide(chain, history, now) == Finished(status, reason, 0)
 
 
-def test_the_steps_that_only_wait_for_a_time_are_known() -> None:
+def test_pausing_lists_steps_that_wait() -> None:
     chain = chain_of(a_step(None), a_step(None, 1), a_step(None, 1), a_step(None, 1), a_step(None))
     parked = limited("r1", 5.0, 500.0)
     history = after(chain, [end("r0")], [parked], [live("r2")], [overloaded("r3", 5.0)])
@@ -827,9 +825,7 @@ def never() -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(lives(), st.integers(0, 2**32))
-def test_every_chain_ends_without_skipping_or_exceeding_anything(
-    drawn: tuple[BoundChain, list[list[Attempt]]], seed: int
-) -> None:
+def test_every_chain_ends_within_its_limits(drawn: tuple[BoundChain, list[list[Attempt]]], seed: int) -> None:
     chain, scripts = drawn
     life = Life(chain, scripts, random.Random(seed).randrange, never)
     finished = life.whole()
@@ -849,7 +845,7 @@ def test_every_chain_ends_without_skipping_or_exceeding_anything(
 
 @settings(max_examples=200, deadline=None)
 @given(lives(), st.integers(0, 2**32))
-def test_neither_a_crash_at_any_moment_nor_the_order_of_news_changes_what_becomes_of_a_chain(
+def test_crashes_and_event_order_do_not_change_the_end(
     drawn: tuple[BoundChain, list[list[Attempt]]], seed: int
 ) -> None:
     chain, scripts = drawn
@@ -862,7 +858,7 @@ def test_neither_a_crash_at_any_moment_nor_the_order_of_news_changes_what_become
 
 @settings(max_examples=100, deadline=None)
 @given(lives())
-def test_a_crash_after_every_single_event_changes_nothing(drawn: tuple[BoundChain, list[list[Attempt]]]) -> None:
+def test_crash_after_every_event_changes_nothing(drawn: tuple[BoundChain, list[list[Attempt]]]) -> None:
     chain, scripts = drawn
     calm = Life(chain, scripts, lambda count: count - 1, never)
     crashed_after: list[int] = [0]

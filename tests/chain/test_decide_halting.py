@@ -38,7 +38,7 @@ def limited(run: str) -> Outcome:
     return Outcome(run, Status.FAILED, Reason.RATE_LIMITED, 1, ended_at=100.0, resets_at=500.0)
 
 
-def test_who_was_busy_and_found_nothing_out_is_asked_again() -> None:
+def test_idle_step_repeats_its_request() -> None:
     one = chain(None)
     history = add(no_history(one), 0, ended("r1"))
     assert decide(one, busy(history, 0)) == Pause()
@@ -50,7 +50,7 @@ def test_who_was_busy_and_found_nothing_out_is_asked_again() -> None:
     ("reason", "status"),
     [(Reason.STOPPED, Status.STOPPED), (Reason.BUDGET, Status.FAILED), (Reason.TIMEOUT, Status.FAILED)],
 )
-def test_a_halted_step_ends_its_chain_for_the_reason_it_was_told(reason: Reason, status: Status) -> None:
+def test_halted_step_ends_chain_with_its_reason(reason: Reason, status: Status) -> None:
     two = chain(None, None)
     history = halted(add(no_history(two), 0, ended("r1")), 0, reason)
     assert decide(two, history) == Finished(status, reason, 0)
@@ -58,7 +58,7 @@ def test_a_halted_step_ends_its_chain_for_the_reason_it_was_told(reason: Reason,
     assert [(report["status"], report["iterations"]) for report in reports] == [(status.value, 1), ("skipped", 0)]
 
 
-def test_a_step_that_was_halted_before_anything_began_is_skipped() -> None:
+def test_unstarted_halted_step_is_skipped() -> None:
     two = chain(None, None)
     history = halted(add(no_history(two), 0, ended("r1", marker=True)), 1, Reason.STOPPED)
     end = decide(two, history)
@@ -67,14 +67,14 @@ def test_a_step_that_was_halted_before_anything_began_is_skipped() -> None:
     assert [report["status"] for report in reports] == ["done", "skipped"]
 
 
-def test_a_halted_step_no_longer_waits_for_its_limit() -> None:
+def test_halted_step_does_not_wait_for_limit() -> None:
     one = chain(None)
     history = add(no_history(one), 0, limited("r1"))
     assert decide(one, history, 200.0) == Pause(500.0, limited=True)
     assert decide(one, halted(history, 0, Reason.STOPPED), 200.0) == Finished(Status.STOPPED, Reason.STOPPED, 0)
 
 
-def test_members_of_a_group_go_on_beside_one_that_was_halted() -> None:
+def test_group_members_continue_beside_halted_member() -> None:
     two = chain(1, 1)
     history = add(add(no_history(two), 0, ended("r1")), 1, ended("r2"))
     halved = halted(history, 0, Reason.STOPPED)
@@ -82,7 +82,7 @@ def test_members_of_a_group_go_on_beside_one_that_was_halted() -> None:
     assert decide(two, add(halved, 1, ended("r3", marker=True))) == Finished(Status.STOPPED, Reason.STOPPED, 0)
 
 
-def test_only_those_pause_that_wait_for_a_time() -> None:
+def test_only_waiting_steps_are_pausing() -> None:
     three = chain(1, 1, 1)
     history = add(no_history(three), 0, limited("r1"))
     history = add(history, 1, Outcome("r2", Status.RUNNING))
@@ -95,7 +95,7 @@ def lost(run: str, again: bool | None = None) -> Outcome:
     return Outcome(run, Status.LOST, Reason.LOST, ended_at=100.0, again=again)
 
 
-def test_about_a_lost_iteration_somebody_is_asked_where_questions_are() -> None:
+def test_lost_iteration_is_asked_about_if_allowed() -> None:
     asking = chain(None)
     history = add(no_history(asking), 0, lost("r1"))
     assert decide(asking, history) == AskUser(0, "r1")
@@ -105,7 +105,7 @@ def test_about_a_lost_iteration_somebody_is_asked_where_questions_are() -> None:
     assert decide(replace(asking, on_lost="retry"), history) == Start(0, 1, "r1")
 
 
-def test_the_answer_about_a_lost_iteration_counts_for_that_one_alone() -> None:
+def test_answer_counts_for_one_lost_iteration() -> None:
     asking = replace(chain(None), on_question="ask")
     history = busy(add(no_history(asking), 0, lost("r1")), 0)
     assert decide(asking, add(history, 0, lost("r1", again=False))) == Finished(Status.FAILED, Reason.LOST, 0)
@@ -114,7 +114,7 @@ def test_the_answer_about_a_lost_iteration_counts_for_that_one_alone() -> None:
     assert decide(asking, add(agreed, 0, lost("r2"))) == AskUser(0, "r2")
 
 
-def test_a_step_that_somebody_was_asked_about_can_be_halted() -> None:
+def test_step_with_open_question_can_be_halted() -> None:
     asking = replace(chain(None), on_question="ask")
     history = halted(add(no_history(asking), 0, lost("r1")), 0, Reason.STOPPED)
     assert decide(asking, history) == Finished(Status.STOPPED, Reason.STOPPED, 0)

@@ -112,7 +112,7 @@ def read_and_refused(texts: Iterator[Any], check: Callable[[Any], bool]) -> tupl
 
 
 @pytest.mark.req("S1-B03", "S1-B04")
-def test_any_text_of_a_chain_is_read_or_refused_with_the_step_it_is_about() -> None:
+def test_any_chain_text_is_parsed_or_refused() -> None:
     dice = random.Random(5)
     read, refused = read_and_refused((some_chain(dice) for _ in range(ALL)), check_chain)
     assert min(read, refused) > ALL // 20, "the texts are too much alike to prove anything"
@@ -240,7 +240,7 @@ def check_many_configurations(count: int, seed: int) -> None:
 
 
 @pytest.mark.req("S1-B09", "S1-30")
-def test_any_configuration_is_read_or_refused_with_its_file() -> None:
+def test_any_configuration_is_loaded_or_refused() -> None:
     check_many_configurations(SOME, 6)
 
 
@@ -280,7 +280,7 @@ class BindingCheck:
         return True
 
 
-def test_any_text_of_a_chain_is_bound_or_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_any_chain_text_is_bound_or_refused(tmp_path: Path) -> None:
     dice = random.Random(7)
     check = BindingCheck(tmp_path)
     names = ["a", "planner", "./x", "a:3", "b", "./none", "/p/.claude/agents/x/y", "..", "~", "./", "/", "~nobody/x"]

@@ -29,7 +29,7 @@ def read(text: str) -> list[tuple[str, int, bool]]:
     "text",
     ["a:3->b", "a:3 -> b", " a : 3 -> b ", "a\t:\t3\n->\nb", "a: 3 ->b\n", "a :3-> b"],
 )
-def test_white_space_around_arrow_and_colon_means_nothing(text: str) -> None:
+def test_whitespace_around_arrow_and_colon_is_ignored(text: str) -> None:
     assert read(text) == [("a", 3, True), ("b", 1, False)]
 
 
@@ -43,7 +43,7 @@ def test_white_space_around_arrow_and_colon_means_nothing(text: str) -> None:
         (f"a:{MAX_ITERATIONS}", ("a", MAX_ITERATIONS, True)),
     ],
 )
-def test_only_a_suffix_makes_a_loop_even_of_one(text: str, expected: tuple[str, int, bool]) -> None:
+def test_suffix_of_one_makes_a_loop(text: str, expected: tuple[str, int, bool]) -> None:
     assert read(text) == [expected]
 
 
@@ -53,7 +53,7 @@ def test_steps_know_their_position_from_one() -> None:
 
 @pytest.mark.req("S1-B03")
 @pytest.mark.parametrize("suffix", [":0", ":-1", ":1.5", ":abc", ":", ":+1", ":00", ": ", ":3x", f":{ARABIC_THREE}"])
-def test_a_bad_number_of_iterations_is_an_error_that_names_the_step(suffix: str) -> None:
+def test_invalid_iterations_error_names_the_step(suffix: str) -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse(f"first -> second{suffix} -> third")
     assert f"second{suffix}".strip() in caught.value.message
@@ -62,13 +62,13 @@ def test_a_bad_number_of_iterations_is_an_error_that_names_the_step(suffix: str)
 
 @pytest.mark.req("S1-B03")
 @pytest.mark.parametrize("suffix", [":0", ":-1", ":1.5", ":"])
-def test_a_number_that_is_none_is_an_error_behind_a_path_too(suffix: str) -> None:
+def test_invalid_number_after_path_is_an_error(suffix: str) -> None:
     with pytest.raises(ChainSyntaxError, match=r"step 1: './tool"):
         parse(f"./tool{suffix}")
 
 
 @pytest.mark.parametrize("count", [str(MAX_ITERATIONS + 1), "9" * 100_000], ids=["one", "far"])
-def test_too_many_iterations_are_refused_however_many_digits_they_have(count: str) -> None:
+def test_too_many_iterations_are_refused(count: str) -> None:
     with pytest.raises(ChainSyntaxError, match=str(MAX_ITERATIONS)):
         parse(f"a:{count}")
 
@@ -78,14 +78,14 @@ def test_too_many_iterations_are_refused_however_many_digits_they_have(count: st
     ("text", "number"),
     [("", 1), (" \n\t", 1), ("-> a", 1), ("a ->", 2), ("a -> -> b", 2), ("a -> b -> ", 3), ("->", 1)],
 )
-def test_a_missing_step_is_an_error_with_its_number(text: str, number: int) -> None:
+def test_missing_step_error_has_its_number(text: str, number: int) -> None:
     with pytest.raises(ChainSyntaxError, match=f"step {number}"):
         parse(text)
 
 
 @pytest.mark.req("S1-B05")
 @pytest.mark.parametrize("name", ["a", "A9", "3", "007", "forge-task-manager", "a_b", "x-", "1-2"])
-def test_names_of_letters_digits_dash_and_underscore_are_accepted(name: str) -> None:
+def test_plain_names_are_accepted(name: str) -> None:
     assert read(name) == [(name, 1, False)]
 
 
@@ -104,12 +104,12 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["./a\0b", "/a\nb", "/a\x7f", "-x/y", "/a\udc80"], ids=ascii)
-def test_paths_with_control_characters_or_a_leading_dash_are_refused(path: str) -> None:
+def test_unsafe_paths_are_refused(path: str) -> None:
     with pytest.raises(ChainSyntaxError):
         parse(path)
 
 
-def test_two_words_without_an_arrow_get_the_hint_to_use_one() -> None:
+def test_missing_arrow_gives_a_hint() -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse("planner builder")
     assert caught.value.hint is not None
@@ -140,7 +140,7 @@ def stages(text: str) -> list[list[str]]:
         ("./odd(1), b/x", [["./odd(1), b/x"]]),
     ],
 )
-def test_members_of_a_group_have_one_position_and_their_own_iterations(text: str, expected: list[list[str]]) -> None:
+def test_group_members_share_a_position(text: str, expected: list[list[str]]) -> None:
     assert stages(text) == expected
 
 
@@ -169,13 +169,13 @@ def test_members_of_a_group_have_one_position_and_their_own_iterations(text: str
         ("x (a, b)", "step 1: 'x (a, b)' is not a name"),
     ],
 )
-def test_a_malformed_group_is_an_error_that_names_step_and_member(text: str, message: str) -> None:
+def test_malformed_group_error_names_step_and_member(text: str, message: str) -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse(text)
     assert caught.value.message.startswith(message)
 
 
-def test_a_suffix_on_a_group_gets_the_hint_where_it_belongs() -> None:
+def test_suffix_on_group_gives_a_hint() -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse("(a, b):3")
     assert caught.value.hint is not None
@@ -196,7 +196,7 @@ def test_a_suffix_on_a_group_gets_the_hint_where_it_belongs() -> None:
         ("~/bin/x : 2", ("~/bin/x", 2, True)),
     ],
 )
-def test_only_trailing_digits_are_a_suffix_of_a_path(text: str, expected: tuple[str, int, bool]) -> None:
+def test_trailing_digits_of_path_are_a_suffix(text: str, expected: tuple[str, int, bool]) -> None:
     assert read(text) == [expected]
 
 
@@ -209,30 +209,30 @@ def test_paths_may_have_spaces() -> None:
     ("text", "expected"),
     [("a", False), ("a/b", True), ("/a", True), (".a", True), ("~x", True), ("a-b", False)],
 )
-def test_what_has_a_slash_or_begins_with_a_dot_or_tilde_is_a_path(text: str, expected: bool) -> None:
+def test_slash_dot_or_tilde_makes_a_path(text: str, expected: bool) -> None:
     assert is_path(text) is expected
 
 
-def test_a_chain_has_a_bounded_number_of_steps() -> None:
+def test_number_of_steps_is_limited() -> None:
     assert len(parse("->".join("a" * MAX_STEPS))) == MAX_STEPS
     assert len(parse(f"a -> ({','.join('a' * (MAX_STEPS - 1))})")) == MAX_STEPS
 
 
 @pytest.mark.parametrize("more", [1, 2, 50_000])
-def test_more_steps_than_that_are_refused_with_the_step_that_is_too_many(more: int) -> None:
+def test_too_many_steps_error_names_the_step(more: int) -> None:
     with pytest.raises(ChainSyntaxError, match=f"step {MAX_STEPS + 1} is one too many: a chain has at most"):
         parse("->".join("a" * (MAX_STEPS + more)))
     with pytest.raises(ChainSyntaxError, match="step 2 is one too many: a chain has at most"):
         parse(f"a -> ({','.join('a' * (MAX_STEPS + more - 1))})")
 
 
-def test_parsing_takes_linear_time_for_long_white_space() -> None:
+def test_parsing_long_whitespace_takes_linear_time() -> None:
     assert parse("./a" + " " * 400_000 + "b")[0].agent.startswith("./a ")
 
 
 @settings(max_examples=1000, deadline=None)
 @given(st.text(st.sampled_from("ab1 :->/.~(),-\t\n\0" + E_ACUTE), max_size=30))
-def test_any_text_is_read_or_refused_with_our_own_error(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         steps = parse(text)
     except UsageError:
@@ -247,7 +247,7 @@ groups = st.lists(members, min_size=2, max_size=4)
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(counted.map(lambda one: [one]) | groups, min_size=1, max_size=6))
-def test_what_is_rendered_is_read_back(wanted: list[list[tuple[str, int | None]]]) -> None:
+def test_rendered_chain_is_parsed_back(wanted: list[list[tuple[str, int | None]]]) -> None:
     steps = tuple(
         StepText(agent, count or 1, count is not None, number)
         for number, stage in enumerate(wanted, 1)
@@ -256,7 +256,7 @@ def test_what_is_rendered_is_read_back(wanted: list[list[tuple[str, int | None]]
     assert parse(render(steps)) == steps
 
 
-def test_an_agent_is_checked_with_the_place_it_came_from() -> None:
+def test_agent_error_names_its_place() -> None:
     assert check_agent("./x", "here") == "./x"
     with pytest.raises(ChainSyntaxError, match="here: 'a b'"):
         check_agent("a b", "here")
@@ -274,9 +274,7 @@ def test_an_agent_is_checked_with_the_place_it_came_from() -> None:
         ([], "", {}),
     ],
 )
-def test_words_are_joined_and_capital_assignments_are_variables(
-    words: list[str], dsl: str, variables: dict[str, str]
-) -> None:
+def test_arguments_are_split_into_text_and_variables(words: list[str], dsl: str, variables: dict[str, str]) -> None:
     assert join(words) == (dsl, variables)
 
 
@@ -292,7 +290,7 @@ def test_words_are_joined_and_capital_assignments_are_variables(
         ("", ""),
     ],
 )
-def test_variables_are_put_in_once_and_nothing_else_changes(text: str, expected: str) -> None:
+def test_variables_are_replaced_once(text: str, expected: str) -> None:
     assert substitute(text, {"A": "one", "B_2": "${A}"}) == expected
 
 
@@ -315,17 +313,17 @@ def test_variable_names_are_capitals(name: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     "line", ["DONE", " DONE ", "`DONE`", "**DONE**", "  **`DONE`**\r", "\tDONE\n", "***DONE", "```DONE```"]
 )
-def test_a_marker_may_be_dressed_in_spaces_backticks_and_asterisks(line: str) -> None:
+def test_marker_may_have_spaces_backticks_and_asterisks(line: str) -> None:
     assert is_marker(line, "DONE")
 
 
 @pytest.mark.req("S1-41", "S1-44")
 @pytest.mark.parametrize("line", ["", "DONE.", "not DONE", "DONE DONE", "done", "DO NE", "'DONE'", "# DONE", "D*NE"])
-def test_a_marker_is_a_line_of_its_own(line: str) -> None:
+def test_marker_is_a_line_of_its_own(line: str) -> None:
     assert not is_marker(line, "DONE")
 
 
-def test_a_marker_with_dress_of_its_own_is_found_and_an_empty_one_never() -> None:
+def test_decorated_marker_is_found_and_empty_one_is_not() -> None:
     assert is_marker("**DONE**", "**DONE**")
     assert not is_marker("***", "**")
     assert not is_marker("", "")
@@ -336,7 +334,7 @@ dress = st.text(st.sampled_from(" `*\t"), max_size=6)
 
 @settings(max_examples=300, deadline=None)
 @given(dress, dress, st.text(max_size=8))
-def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str, after: str, other: str) -> None:
+def test_marker_counts_only_alone_on_its_line(before: str, after: str, other: str) -> None:
     assert is_marker(f"{before}DONE{after}", "DONE")
     assert is_marker(f"DONE{other}", "DONE") is (other.strip(" `*\t\r\n") == "")
 
@@ -353,7 +351,7 @@ def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str,
         ("(a -> b, c)", 'a group holds agents and no "->": (a, b:3)'),
     ],
 )
-def test_what_is_nearly_a_chain_is_met_with_how_to_write_it(text: str, hint: str) -> None:
+def test_almost_valid_chain_gives_a_hint(text: str, hint: str) -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse(text)
     assert caught.value.hint == hint

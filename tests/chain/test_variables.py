@@ -16,16 +16,16 @@ from hocket.chain.variables import fill, has_placeholders, placeholders
         ("{{a-b.c}}", ["a-b.c"]),
     ],
 )
-def test_blanks_are_names_in_double_braces(text: str, names: list[str]) -> None:
+def test_placeholders_are_names_in_double_braces(text: str, names: list[str]) -> None:
     assert placeholders(text) == names
 
 
-def test_only_the_two_known_ones_make_a_form() -> None:
+def test_only_known_placeholders_make_a_template() -> None:
     assert has_placeholders("do {{task}}")
     assert has_placeholders("see {{previous.result}}")
     assert not has_placeholders("{{user.name}} {{Task}}")
 
 
-def test_what_is_filled_in_is_not_looked_through_again() -> None:
+def test_filled_values_are_not_filled_again() -> None:
     values = {"task": "{{previous.result}} \\1", "previous.result": "r"}
     assert fill("{{ task }}, {{previous.result}}, {{other}}", values) == "{{previous.result}} \\1, r, {{other}}"

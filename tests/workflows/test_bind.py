@@ -68,7 +68,7 @@ class Place:
 
 
 @pytest.mark.parametrize("wish", ["prompt", "until", "marker", "dsl"])
-def test_text_that_is_none_is_refused_without_a_server_as_well(place: Place, wish: str) -> None:
+def test_invalid_text_is_refused_without_a_server(place: Place, wish: str) -> None:
     wishes: dict[str, Any] = {"dsl": "builder", wish: "x\udcff"}
     error = place.refused(**wishes)
     assert error.message.startswith(f"{wish} is not valid UTF-8")
@@ -84,7 +84,7 @@ def chain_of(*steps: StepConfig, name: str = "ship", **more: Any) -> Config:
 
 
 @pytest.mark.req("S1-49", "S1-02")
-def test_a_text_becomes_a_chain_with_every_program_found(place: Place) -> None:
+def test_chain_text_is_bound_with_its_programs(place: Place) -> None:
     chain = place.chain(dsl="planner -> builder:3", prompt="go", args=("-x",))
     assert chain.name == "planner -> builder:3"
     assert [(step.agent, step.iterations, step.loop) for step in chain.steps] == [
@@ -138,7 +138,7 @@ def test_a_malformed_text_is_refused(place: Place) -> None:
     ],
     ids=repr,
 )
-def test_a_request_that_makes_no_sense_is_refused(place: Place, wishes: dict[str, Any]) -> None:
+def test_contradictory_request_is_refused(place: Place, wishes: dict[str, Any]) -> None:
     assert isinstance(place.refused(**wishes), UsageError)
 
 
@@ -152,7 +152,7 @@ def test_a_directory_that_is_none_is_named(place: Place, cwd: str) -> None:
 
 
 @pytest.mark.req("S1-31", "S1-34", "S1-B19")
-def test_a_configured_chain_is_bound_in_order_with_its_settings(place: Place) -> None:
+def test_configured_chain_is_bound_with_its_settings(place: Place) -> None:
     config = Config(
         agents={"rev": AgentConfig("f", "reviewer", ("-g",), "agent's prompt")},
         chains={
@@ -182,7 +182,7 @@ def test_a_configured_chain_is_bound_in_order_with_its_settings(place: Place) ->
     assert spec.env == chain.env == {"PATH": str(place.bin), "HOME": str(place.cwd), "MINE": "m"}
 
 
-def test_the_request_wins_over_the_chain_and_the_chain_over_the_rest(place: Place) -> None:
+def test_request_overrides_chain_and_chain_overrides_config(place: Place) -> None:
     config = chain_of(StepConfig("planner", 2), until="a", marker="CHAIN", timeout=5)
     own = place.chain(config, chain="ship", until="b", marker="MINE", timeout=6)
     assert (own.until, own.steps[0].spec.marker, own.timeout) == ("b", "MINE", 6)
@@ -195,20 +195,20 @@ def test_an_unknown_chain_is_refused(place: Place) -> None:
     assert "ship" in place.refused(chain_of(StepConfig("planner")), chain="x").message
 
 
-def test_a_word_that_names_a_chain_and_no_agent_runs_the_chain(place: Place) -> None:
+def test_name_of_a_chain_runs_the_chain(place: Place) -> None:
     config = chain_of(StepConfig("planner"), StepConfig("builder"))
     assert len(place.chain(config, dsl=" ship ").steps) == 2
     assert isinstance(place.refused(config, dsl="ship:2"), ProgramNotFound)
 
 
-def test_a_word_that_names_an_agent_and_a_chain_runs_the_agent(place: Place) -> None:
+def test_name_of_agent_and_chain_runs_the_agent(place: Place) -> None:
     steps = (StepConfig("builder"), StepConfig("builder"))
     assert len(place.chain(chain_of(*steps, name="planner"), dsl="planner").steps) == 1
     both = Config(agents={"ship": AgentConfig("f", "planner")}, chains={"ship": ChainConfig("ship", "f", steps)})
     assert len(place.chain(both, dsl="ship").steps) == 1
 
 
-def test_a_bad_name_in_a_configured_chain_tells_its_step(place: Place) -> None:
+def test_invalid_agent_error_names_the_step(place: Place) -> None:
     error = place.refused(chain_of(StepConfig("planner"), StepConfig("a b")), chain="ship")
     assert "step 2" in error.message
 
@@ -228,7 +228,7 @@ def test_a_bad_name_in_a_configured_chain_tells_its_step(place: Place) -> None:
         ([None] * 8, None),
     ],
 )
-def test_prompts_come_from_the_caller_the_step_the_chain_or_the_agent(
+def test_prompt_precedence_is_caller_step_chain_agent(
     place: Place, given: list[str | None], expected: str | None
 ) -> None:
     for name in ("cli.md", "step.md", "chain.md", "agent.md"):
@@ -244,14 +244,14 @@ def test_prompts_come_from_the_caller_the_step_the_chain_or_the_agent(
 
 
 @pytest.mark.req("S1-B12")
-def test_a_missing_prompt_file_refuses_the_whole_chain(place: Place) -> None:
+def test_missing_prompt_file_refuses_the_chain(place: Place) -> None:
     error = place.refused(chain_of(StepConfig("planner"), StepConfig("builder", prompt_file="gone.md")), chain="ship")
     assert isinstance(error, PromptError)
     assert "gone.md" in error.message
 
 
 @pytest.mark.req("S1-B11")
-def test_variables_are_put_into_arguments_prompts_and_file_names(place: Place) -> None:
+def test_variables_are_replaced_in_arguments_prompts_and_files(place: Place) -> None:
     (place.cwd / "auth.md").write_text("file ${NOT_TOUCHED}")
     config = Config(
         agents={"p": AgentConfig("f", "planner", ("--in=${WHAT}",))},
@@ -271,7 +271,7 @@ def test_variables_are_put_into_arguments_prompts_and_file_names(place: Place) -
 
 
 @pytest.mark.req("S1-B11")
-def test_a_typed_prompt_has_variables_and_a_literal_one_has_none(place: Place) -> None:
+def test_variables_are_kept_in_literal_prompt(place: Place) -> None:
     typed = place.chain(dsl="planner", prompt="hi ${WHO}", variables={"WHO": "you"})
     assert typed.steps[0].spec.prompt == "hi you"
     assert "WHO" in place.refused(dsl="planner", prompt="hi ${WHO}").message
@@ -280,7 +280,7 @@ def test_a_typed_prompt_has_variables_and_a_literal_one_has_none(place: Place) -
     assert place.spec(agent="planner", prompt="hi ${WHO}").prompt == "hi ${WHO}"
 
 
-def test_a_prompt_by_standard_input_is_kept_for_its_file(place: Place) -> None:
+def test_prompt_for_stdin_is_stored(place: Place) -> None:
     config = Config(agents={"p": AgentConfig("f", "planner", prompt_via="stdin")})
     spec = place.chain(config, dsl="p", prompt="x" * 100_000).steps[0].spec
     assert (spec.stdin, spec.prompt, len(spec.argv)) == ("file", "x" * 100_000, 1)
@@ -314,7 +314,7 @@ def refusal(place: Place, config: Config, **wishes: Any) -> NotTrusted:
 
 
 @pytest.mark.req("S1-45")
-def test_an_untrusted_project_s_alias_may_not_widen_what_claude_may_do(place: Place) -> None:
+def test_alias_of_untrusted_project_cannot_widen_permissions(place: Place) -> None:
     config = said_by(str(place.cwd), "claude", place, alias=WIDE)
     for wishes in ({"agent": "a"}, {"dsl": "a:2"}, {"chain": "ship"}):
         error = refusal(place, config, **wishes)
@@ -322,7 +322,7 @@ def test_an_untrusted_project_s_alias_may_not_widen_what_claude_may_do(place: Pl
 
 
 @pytest.mark.req("S1-45")
-def test_an_untrusted_project_s_step_may_not_widen_what_claude_may_do(place: Place) -> None:
+def test_step_of_untrusted_project_cannot_widen_permissions(place: Place) -> None:
     config = said_by(str(place.cwd), "claude", place, step=("--dangerously-skip-permissions",))
     error = refusal(place, config, chain="ship")
     assert error.message.startswith("/p/hocket.toml: chain 'ship': step 1 asks for --dangerously-skip-permissions")
@@ -330,7 +330,7 @@ def test_an_untrusted_project_s_step_may_not_widen_what_claude_may_do(place: Pla
 
 
 @pytest.mark.parametrize("known", ["trusted", "user"])
-def test_a_trusted_project_s_and_the_user_s_own_arguments_are_passed_as_they_are(place: Place, known: str) -> None:
+def test_trusted_arguments_are_passed_unchanged(place: Place, known: str) -> None:
     found = said_by(str(place.cwd) if known == "trusted" else None, "claude", place, alias=WIDE, step=("--continue",))
     trusted = (str(place.cwd),) if known == "trusted" else ()
     config = Config(agents=found.agents, chains=found.chains, trusted_folders=trusted)
@@ -343,18 +343,18 @@ def test_typed_arguments_are_the_user_s_own(place: Place) -> None:
     assert spec.argv[-5:] == ("--verbose", "--model", "x", *WIDE)
 
 
-def test_a_program_s_arguments_are_its_own_affair(place: Place) -> None:
+def test_arguments_of_a_program_are_not_checked(place: Place) -> None:
     config = said_by(str(place.cwd), "planner", place, alias=WIDE, step=("--resume",))
     assert place.chain(config, chain="ship").steps[0].spec.argv[1:] == (*WIDE, "--resume")
 
 
 @pytest.mark.parametrize("field", ["alias", "step"])
-def test_what_counts_is_the_argument_that_the_agent_would_get(place: Place, field: str) -> None:
+def test_arguments_are_checked_after_substitution(place: Place, field: str) -> None:
     config = said_by(str(place.cwd), "claude", place, **{field: ("--set${X}tings={}",)})
     assert "--settings" in refusal(place, config, chain="ship", variables={"X": ""}).message
 
 
-def test_a_step_may_not_go_on_with_a_list_of_the_user_s_alias(place: Place) -> None:
+def test_step_cannot_extend_list_argument_of_user_alias(place: Place) -> None:
     found = said_by(str(place.cwd), "claude", place, step=("Bash",))
     mine = AgentConfig("/u/config.toml", "claude", ("--allowedTools", "Read"))
     assert "Bash" in refusal(place, Config(agents={"a": mine}, chains=found.chains), chain="ship").message
@@ -376,7 +376,7 @@ def test_a_description_shows_every_step_whole(place: Place) -> None:
 
 
 @pytest.mark.req("S1-47")
-def test_a_description_of_one_agent_has_one_step(place: Place) -> None:
+def test_description_of_single_agent_has_one_step(place: Place) -> None:
     (only,) = describe(place.spec(agent="planner", prompt="short", args=("-v",)))
     assert (only["argv"][1:], only["prompt"], only["prompt_via"], only["gate"]) == (
         ["-v", "short"],
@@ -426,22 +426,20 @@ def servers_of(place: Place, head: str, config: Config = WITHOUT_OURS) -> tuple[
         ("allowedMcpServers: []", {}),
     ],
 )
-def test_an_agent_is_handed_the_servers_of_its_list_and_no_project_s_that_nobody_trusts(
-    place: Place, head: str, chosen: Any
-) -> None:
+def test_agent_gets_listed_servers_except_untrusted_ones(place: Place, head: str, chosen: Any) -> None:
     found, _ = servers_of(place, head)
     assert found == chosen
 
 
 @pytest.mark.req("S3-54", "S3-55")
-def test_a_trusted_project_s_servers_count_and_stand_above_the_user_s(place: Place) -> None:
+def test_servers_of_trusted_project_override_the_users(place: Place) -> None:
     trusting = Config(trusted_folders=(str(place.cwd),))
     found, _ = servers_of(place, "allowedMcpServers: [theirs, db]", trusting)
     assert found == {"theirs": {"command": "t"}, "db": {"command": "x"}}
 
 
 @pytest.mark.req("S3-54")
-def test_a_server_that_nobody_knows_is_told_and_no_reason_to_refuse(place: Place) -> None:
+def test_unknown_server_gives_a_notice(place: Place) -> None:
     found, notices = servers_of(place, "allowedMcpServers: [git, gone]")
     assert list(found) == ["git"]
     assert notices == ("no MCP server 'gone' is known here; a has none",)
@@ -449,12 +447,12 @@ def test_a_server_that_nobody_knows_is_told_and_no_reason_to_refuse(place: Place
     assert "\x1b" not in notice
 
 
-def test_an_agent_at_home_may_have_a_list_of_servers_too(place: Place) -> None:
+def test_user_agent_can_list_servers(place: Place) -> None:
     servers_of(place, "allowedMcpServers: [git]")
     assert json.loads(place.spec(agent="a").files["servers.json"]) == {"mcpServers": {"git": {"command": "g"}}}
 
 
-def test_a_project_s_agent_gets_none_of_the_user_s_servers_unasked(place: Place) -> None:
+def test_project_agent_gets_no_unlisted_user_servers(place: Place) -> None:
     servers_of(place, "")
     theirs = place.cwd / "work" / ".claude" / "agents"
     theirs.mkdir(parents=True)

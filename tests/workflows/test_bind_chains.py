@@ -57,13 +57,13 @@ def ship(*steps: StepConfig, **more: Any) -> Config:
 # --- Groups -------------------------------------------------------------------------------------------------
 
 
-def test_members_of_a_group_share_a_number_and_steps_have_none(place: Place) -> None:
+def test_group_members_share_a_number(place: Place) -> None:
     chain = place.chain(dsl="planner -> (builder:3, reviewer) -> planner -> (builder, reviewer)")
     assert [step.group for step in chain.steps] == [None, 2, 2, None, 4, 4]
     assert [step.loop for step in chain.steps] == [False, True, False, False, False, False]
 
 
-def test_a_group_of_a_file_is_bound_like_one_of_a_text(place: Place) -> None:
+def test_configured_group_is_bound_like_typed_group(place: Place) -> None:
     config = ship(StepConfig("planner"), StepConfig("builder", 3, group=2), StepConfig("reviewer", group=2))
     configured = place.chain(config, chain="ship").steps
     assert configured == place.chain(dsl="planner -> (builder:3, reviewer)").steps
@@ -85,7 +85,7 @@ def test_an_error_names_the_member(place: Place) -> None:
 
 
 @pytest.mark.parametrize("agent", ["nobody", "a b"])
-def test_an_error_names_the_step_where_there_are_others(place: Place, agent: str) -> None:
+def test_error_names_the_step_of_several(place: Place, agent: str) -> None:
     config = ship(StepConfig("planner"), StepConfig(agent))
     assert "f: chain 'ship': step 2" in place.refused(config, chain="ship").message
     assert "step 2" in place.refused(dsl=f"planner -> {agent}").message
@@ -101,7 +101,7 @@ def test_a_missing_variable_names_the_step(place: Place) -> None:
     assert "step 2: the variable X has no value" in place.refused(config, chain="ship").message
 
 
-def test_iterations_in_an_agents_name_are_met_with_where_they_belong(place: Place) -> None:
+def test_iterations_in_agent_name_give_a_hint(place: Place) -> None:
     error = place.refused(ship(StepConfig("planner:3")), chain="ship")
     assert 'step 1, "agent"' in error.message
     assert error.hint == 'to repeat it, write "iterations" for the step: planner, 3'
@@ -115,7 +115,7 @@ def test_a_description_counts_steps_as_people_do(place: Place) -> None:
 # --- Bounds -------------------------------------------------------------------------------------------------
 
 
-def test_the_request_is_asked_first_then_the_step_then_the_chain(place: Place) -> None:
+def test_limit_precedence_is_request_step_chain(place: Place) -> None:
     config = ship(
         StepConfig("planner", 2, idle_timeout=2, failures=2),
         StepConfig("builder"),
@@ -144,7 +144,7 @@ def test_budgets_are_each_ones_own(place: Place) -> None:
     assert typed.steps[0].bounds.budget_usd == 1
 
 
-def test_the_rest_of_a_chain_comes_from_the_request_then_the_file(place: Place) -> None:
+def test_chain_setting_precedence_is_request_then_file(place: Place) -> None:
     config = ship(StepConfig("planner"), gate_timeout=7, on_lost="retry", on_question="ask")
     chain = place.chain(config, chain="ship")
     assert (chain.gate_timeout, chain.on_lost, chain.on_question) == (7, "retry", "ask")
@@ -164,9 +164,7 @@ def test_the_rest_of_a_chain_comes_from_the_request_then_the_file(place: Place) 
         ("ask", "deny", "deny"),
     ],
 )
-def test_somebody_is_asked_about_the_chain_itself_unless_somebody_said_otherwise_for_it(
-    place: Place, agents: str, typed: str | None, chains: str
-) -> None:
+def test_chain_asks_unless_configured_otherwise(place: Place, agents: str, typed: str | None, chains: str) -> None:
     config = Config(claude=ClaudeConfig(on_question=agents))
     chain = place.chain(config, dsl="planner", on_question=typed)
     assert (chain.on_question, chain.steps[0].spec.on_question) == (chains, typed or agents)
@@ -174,7 +172,7 @@ def test_somebody_is_asked_about_the_chain_itself_unless_somebody_said_otherwise
     assert place.chain(named, chain="ship").on_question == "deny"
 
 
-def test_a_step_has_its_own_gate_and_time_unless_somebody_types_a_gate(place: Place) -> None:
+def test_step_gate_is_replaced_by_gate_of_request(place: Place) -> None:
     config = ship(StepConfig("planner", until="a", timeout=3), StepConfig("builder"), until="b")
     chain = place.chain(config, chain="ship")
     assert (chain.until, [step.until for step in chain.steps]) == ("b", ["a", None])
@@ -183,7 +181,7 @@ def test_a_step_has_its_own_gate_and_time_unless_somebody_types_a_gate(place: Pl
     assert (typed.until, [step.until for step in typed.steps]) == ("c", [None, None])
 
 
-def test_a_single_agent_has_a_budget_and_a_longest_silence(place: Place) -> None:
+def test_single_agent_has_budget_and_idle_timeout(place: Place) -> None:
     spec = place.bind(Config(), agent="planner", budget_usd=1.5, budget_tokens=9, idle_timeout=4)
     assert isinstance(spec, Spec)
     assert (spec.budget_usd, spec.budget_tokens, spec.idle_timeout) == (1.5, 9, 4)
@@ -200,7 +198,7 @@ def test_a_single_agent_has_a_budget_and_a_longest_silence(place: Place) -> None
     ],
     ids=repr,
 )
-def test_option_of_chains_is_refused_for_one_agent(place: Place, wishes: dict[str, Any]) -> None:
+def test_chain_option_is_refused_for_single_agent(place: Place, wishes: dict[str, Any]) -> None:
     assert isinstance(place.refused(**wishes), UsageError)
 
 
@@ -221,7 +219,7 @@ def test_a_description_has_gate_and_limits(place: Place) -> None:
 # --- Blanks -------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_that_is_a_form_stays_and_the_callers_takes_the_place_of_any_other(place: Place) -> None:
+def test_template_prompt_is_kept_and_other_prompts_are_replaced(place: Place) -> None:
     config = ship(
         StepConfig("planner", prompt="Plan: {{task}}"),
         StepConfig("builder", prompt="Build {{ previous.result }}"),
@@ -235,18 +233,18 @@ def test_a_prompt_that_is_a_form_stays_and_the_callers_takes_the_place_of_any_ot
     assert place.chain(config, chain="ship", prompt="old ${X}", variables={"X": "y"}).task == "old y"
 
 
-def test_a_prompt_file_can_be_a_form_and_one_that_is_not_needed_may_be_missing(place: Place) -> None:
+def test_prompt_file_can_be_a_template(place: Place) -> None:
     (place.cwd / "form.md").write_text("Do {{task}} as {{nobody}} said")
     config = ship(StepConfig("planner", prompt_file="form.md"), StepConfig("builder", prompt_file="gone.md"))
     assert place.prompts(config, prompt="it") == ["Do {{task}} as {{nobody}} said", "it"]
 
 
-def test_the_default_prompt_of_an_alias_can_be_a_form(place: Place) -> None:
+def test_default_prompt_of_alias_can_be_a_template(place: Place) -> None:
     config = Config(agents={"r": AgentConfig("f", "reviewer", default_prompt="Review {{task}}")})
     assert place.chain(config, dsl="r -> planner", prompt="x").steps[0].spec.prompt == "Review {{task}}"
 
 
-def test_without_a_callers_prompt_the_chains_is_the_task(place: Place) -> None:
+def test_chain_prompt_is_the_task_without_caller_prompt(place: Place) -> None:
     config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"), prompt="Ship it")
     assert place.prompts(config) == ["Plan: {{task}}", "Ship it"]
     assert place.chain(config, chain="ship").task == "Ship it"
@@ -260,9 +258,7 @@ def test_a_task_that_nobody_gave_is_missed(place: Place) -> None:
 
 @pytest.mark.parametrize("prompt", [None, "a task {{previous.reslt}}"])
 @pytest.mark.parametrize("written", ["{{task}} {{previous.reslt}}", "{{previous.reslt}}"])
-def test_an_unknown_blank_of_a_file_is_an_error_with_a_suggestion(
-    place: Place, written: str, prompt: str | None
-) -> None:
+def test_unknown_placeholder_error_has_a_suggestion(place: Place, written: str, prompt: str | None) -> None:
     config = ship(StepConfig("planner"), StepConfig("builder", prompt=written), prompt="x")
     error = place.refused(config, chain="ship", prompt=prompt)
     assert isinstance(error, ConfigError)
@@ -275,7 +271,7 @@ def test_braces_that_somebody_types_are_left_alone(place: Place) -> None:
     assert place.chain(dsl="planner", prompt="say {{hello}}").steps[0].spec.prompt == "say {{hello}}"
 
 
-def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_into_any_other_text(
+def test_only_previous_result_is_filled_into_typed_prompt(
     place: Place,
 ) -> None:
     config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"))
@@ -288,14 +284,14 @@ def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_i
     assert placeholders(prompt="{{previous.result}}", variables=None) == [PLACEHOLDERS, ()]
 
 
-def test_a_description_has_the_task_filled_in_and_leaves_open_what_nobody_knows_yet(place: Place) -> None:
+def test_description_fills_in_only_the_task(place: Place) -> None:
     config = ship(StepConfig("planner", prompt="Plan {{task}}"), StepConfig("builder", prompt="{{previous.result}}"))
     first, second = describe(place.chain(config, chain="ship", prompt="a {{task}}"))
     assert (first["prompt"], first["argv"][-1]) == ("Plan a {{task}}", "Plan a {{task}}")
     assert second["prompt"] == "{{previous.result}}"
 
 
-def test_the_form_of_a_single_agent_is_filled_in_at_once(place: Place) -> None:
+def test_template_of_single_agent_is_filled_at_once(place: Place) -> None:
     config = Config(agents={"r": AgentConfig("f", "reviewer", default_prompt="Review {{task}}{{previous.result}}")})
     spec = place.bind(config, agent="r", prompt="this {{task}}")
     assert isinstance(spec, Spec)

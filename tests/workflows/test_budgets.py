@@ -63,7 +63,7 @@ def run_with(**bounds: Any) -> Run:
         ({"budget_usd": 5.0, "budget_tokens": 100}, Spent(1.0, 101), True),
     ],
 )
-def test_a_bound_is_reached_by_money_or_by_tokens(bounds: dict[str, Any], spent: Spent, is_over: bool) -> None:
+def test_budget_is_reached_by_cost_or_tokens(bounds: dict[str, Any], spent: Spent, is_over: bool) -> None:
     why = excess(run_with(**bounds), spent)
     assert (why is not None) is is_over
     assert why is None or "budget of" in why
@@ -111,7 +111,7 @@ async def ledger_at(path: Path) -> AsyncIterator[Ledger]:
             await ledger.budgets.close()
 
 
-def test_a_tree_is_added_up_with_ended_and_nested_runs_and_ended_once(tmp_path: Path) -> None:
+def test_tree_is_added_up_and_stopped_once(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.born("r0", 1, budget_usd=5.0)
@@ -133,7 +133,7 @@ def test_a_tree_is_added_up_with_ended_and_nested_runs_and_ended_once(tmp_path: 
     asyncio.run(scene())
 
 
-def test_a_bound_that_the_end_of_a_run_reaches_is_told_of_once_and_with_that_end(tmp_path: Path) -> None:
+def test_used_up_budget_gives_one_notice_with_the_end(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.born("r0", 1, budget_usd=5.0)
@@ -156,7 +156,7 @@ def test_a_bound_that_the_end_of_a_run_reaches_is_told_of_once_and_with_that_end
     asyncio.run(scene())
 
 
-def test_the_nearest_bound_ends_only_what_is_below_it(tmp_path: Path) -> None:
+def test_budget_stops_only_runs_below_it(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             top = await ledger.born("r0", 1, budget_usd=10.0)
@@ -174,7 +174,7 @@ def test_the_nearest_bound_ends_only_what_is_below_it(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_what_is_born_while_everything_is_being_ended_is_ended_too(tmp_path: Path) -> None:
+def test_run_created_during_budget_stop_is_stopped(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.born("r0", 1, budget_usd=1.0)
@@ -187,7 +187,7 @@ def test_what_is_born_while_everything_is_being_ended_is_ended_too(tmp_path: Pat
 
 
 @pytest.mark.parametrize("odd", [-3.0, float("nan"), float("inf"), None])
-def test_a_figure_that_is_none_neither_lowers_nor_breaks_a_sum(tmp_path: Path, odd: float | None) -> None:
+def test_invalid_cost_does_not_change_the_sum(tmp_path: Path, odd: float | None) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.born("r0", 1, budget_usd=5.0)
@@ -236,7 +236,7 @@ async def ended_by_budget(runner: EngineRunner, run: Run) -> Run:
     return over
 
 
-def test_an_agent_that_spends_a_dollar_a_turn_is_stopped_in_time(home: Path, project: Path, agent: Bin) -> None:
+def test_agent_is_stopped_at_its_budget(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", MANY_TURNS)
 
     async def scene() -> None:
@@ -247,7 +247,7 @@ def test_an_agent_that_spends_a_dollar_a_turn_is_stopped_in_time(home: Path, pro
     asyncio.run(scene())
 
 
-def test_a_loop_starts_nothing_more_once_its_budget_is_spent(home: Path, project: Path, agent: Bin) -> None:
+def test_loop_stops_after_its_budget_is_spent(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", ONE_TURN)
 
     async def scene() -> None:
@@ -278,7 +278,7 @@ def test_three_at_once_share_one_budget(home: Path, project: Path, agent: Bin) -
     asyncio.run(scene())
 
 
-def test_what_an_agents_agents_spend_counts_for_everybody_above(home: Path, project: Path, agent: Bin) -> None:
+def test_usage_of_nested_agents_counts_for_all_ancestors(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", MANY_TURNS)
     agent("sleeper", SLEEPER)
 
@@ -295,7 +295,7 @@ def test_what_an_agents_agents_spend_counts_for_everybody_above(home: Path, proj
     asyncio.run(scene())
 
 
-def test_tokens_are_counted_where_nobody_tells_of_money(home: Path, project: Path, agent: Bin) -> None:
+def test_tokens_are_counted_without_a_cost(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", TOKENS)
 
     async def scene() -> None:
@@ -306,7 +306,7 @@ def test_tokens_are_counted_where_nobody_tells_of_money(home: Path, project: Pat
     asyncio.run(scene())
 
 
-def test_tokens_without_a_price_count_at_ours_and_are_marked(home: Path, project: Path, agent: Bin) -> None:
+def test_unpriced_tokens_are_estimated_and_marked(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", TOKENS)
 
     async def scene() -> None:
@@ -327,7 +327,7 @@ def test_tokens_without_a_price_count_at_ours_and_are_marked(home: Path, project
 
 
 @pytest.mark.parametrize("cost", ["nan", "-5", "inf", "none"])
-def test_an_unknown_cost_is_shown_as_unknown_and_ends_nothing(home: Path, project: Path, agent: Bin, cost: str) -> None:
+def test_unknown_cost_is_reported_and_stops_nothing(home: Path, project: Path, agent: Bin, cost: str) -> None:
     agent("claude", ODD)
 
     async def scene() -> None:
@@ -345,7 +345,7 @@ def test_an_unknown_cost_is_shown_as_unknown_and_ends_nothing(home: Path, projec
     asyncio.run(scene())
 
 
-def test_a_step_with_a_budget_of_its_own_ends_the_chain(home: Path, project: Path, agent: Bin) -> None:
+def test_step_budget_ends_the_chain(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", ONE_TURN)
     (project / "hocket.toml").write_text(
         '[chains.work]\nsteps = [{agent = "claude", iterations = 9, budget_usd = 2}, {agent = "claude"}]\n'
@@ -376,7 +376,7 @@ def test_another_server_keeps_to_the_same_budget(home: Path, project: Path, agen
     asyncio.run(scene())
 
 
-def test_a_budget_that_is_spent_has_its_own_exit_code(hocket: Hocket, project: Path, agent: Bin) -> None:
+def test_used_up_budget_has_its_own_exit_code(hocket: Hocket, project: Path, agent: Bin) -> None:
     agent("claude", ONE_TURN)
     done = hocket("run", "--json", "claude:20", "-p", "go", "--budget", "3")
     assert done.returncode == 5, done.stderr

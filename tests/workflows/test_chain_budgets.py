@@ -32,9 +32,7 @@ def told(scene: Scene) -> list[float | None]:
 
 
 @pytest.mark.parametrize("has_transcript", [True, False])
-def test_a_steps_budget_is_one_for_all_its_attempts(
-    home: Path, project: Path, fake: Path, has_transcript: bool
-) -> None:
+def test_step_budget_covers_all_attempts(home: Path, project: Path, fake: Path, has_transcript: bool) -> None:
     (project / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "claude", budget_usd = 0.4}]\n')
     scene = Scene(project, fake, [{**LIMITED, "transcript": has_transcript}])
 
@@ -59,7 +57,7 @@ def test_a_steps_budget_is_one_for_all_its_attempts(
         ("(claude, claude) -> claude", [3.0, 3.0, 5.5]),
     ],
 )
-def test_agents_at_the_same_time_are_told_their_part_of_what_is_left(
+def test_parallel_agents_get_a_share_of_the_budget(
     home: Path, project: Path, fake: Path, agent: Bin, dsl: str, shares: list[float]
 ) -> None:
     agent("plain", "")
@@ -74,7 +72,7 @@ def test_agents_at_the_same_time_are_told_their_part_of_what_is_left(
     asyncio.run(play())
 
 
-def test_a_pass_that_goes_on_after_a_limit_is_told_what_is_left(home: Path, project: Path, fake: Path) -> None:
+def test_resumed_iteration_gets_the_remaining_budget(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [LIMITED, {"say": "ok"}])
 
     async def play() -> None:

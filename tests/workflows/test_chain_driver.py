@@ -99,9 +99,7 @@ def test_server_is_needed_while_a_chain_is_live(
     asyncio.run(scene())
 
 
-def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
-    home: Path, project: Path, worker: Bin
-) -> None:
+def test_chain_ends_before_run_its_agent_left(home: Path, project: Path, worker: Bin) -> None:
     for number in (1, 2):
         os.mkfifo(project / f"door{number}")
 
@@ -126,7 +124,7 @@ def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
 
 
 @pytest.mark.req("S1-B14", "S1-B16")
-def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
+def test_steps_run_in_order_and_last_result_counts(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("worker -> worker", prompt="a"))
@@ -141,7 +139,7 @@ def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, projec
 
 
 @pytest.mark.req("S1-B15")
-def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
+def test_loop_is_a_run_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("marking:5 -> worker", prompt="a"))
@@ -162,7 +160,7 @@ def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project
 
 
 @pytest.mark.req("S1-B15", "S1-B16")
-def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, project: Path, worker: Bin) -> None:
+def test_incomplete_step_ends_the_chain(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("failing:2 -> worker", prompt="a"))
@@ -173,7 +171,7 @@ def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, p
     asyncio.run(scene())
 
 
-def test_a_gate_is_asked_after_each_claim_and_its_word_is_kept(home: Path, project: Path, worker: Bin) -> None:
+def test_gate_runs_after_each_marker_and_is_recorded(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             run = await runner.chain("claiming:5", prompt="a", until="test $(wc -l < ledger) -ge 3")
@@ -185,9 +183,7 @@ def test_a_gate_is_asked_after_each_claim_and_its_word_is_kept(home: Path, proje
     asyncio.run(scene())
 
 
-def test_another_engine_goes_on_in_the_middle_of_a_loop_and_runs_nothing_twice(
-    home: Path, project: Path, worker: Bin
-) -> None:
+def test_next_engine_continues_a_loop(home: Path, project: Path, worker: Bin) -> None:
     for number in range(1, 6):
         os.mkfifo(project / f"door{number}")
 
@@ -213,9 +209,7 @@ def test_another_engine_goes_on_in_the_middle_of_a_loop_and_runs_nothing_twice(
     asyncio.run(scene())
 
 
-def test_a_chain_whose_last_step_ended_unseen_is_finished_by_the_next_engine(
-    home: Path, project: Path, worker: Bin
-) -> None:
+def test_next_engine_finishes_a_complete_chain(home: Path, project: Path, worker: Bin) -> None:
     for number in range(1, 4):
         os.mkfifo(project / f"door{number}")
 
@@ -237,7 +231,7 @@ def test_a_chain_whose_last_step_ended_unseen_is_finished_by_the_next_engine(
     asyncio.run(scene())
 
 
-def test_a_gate_that_was_at_work_is_asked_again_by_the_next_engine(home: Path, project: Path, worker: Bin) -> None:
+def test_next_engine_repeats_a_running_gate(home: Path, project: Path, worker: Bin) -> None:
     """Its command is the user's own check; only agents must not run twice."""
     os.mkfifo(project / "gate")
     asks = "echo asked >> asked; test -e open || { cat gate; false; }"
@@ -255,9 +249,7 @@ def test_a_gate_that_was_at_work_is_asked_again_by_the_next_engine(home: Path, p
     asyncio.run(scene())
 
 
-def test_stopping_a_chain_ends_its_loop_and_its_leaf_and_starts_no_further_step(
-    home: Path, project: Path, worker: Bin
-) -> None:
+def test_stopped_chain_ends_loop_and_leaf(home: Path, project: Path, worker: Bin) -> None:
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
@@ -277,7 +269,7 @@ def test_stopping_a_chain_ends_its_loop_and_its_leaf_and_starts_no_further_step(
     asyncio.run(scene())
 
 
-def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: Bin) -> None:
+def test_chain_timeout_ends_the_chain(home: Path, project: Path, worker: Bin) -> None:
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
@@ -290,7 +282,7 @@ def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: B
 
 
 @pytest.mark.parametrize("is_chain", [True, False])
-def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is(
+def test_timeout_is_recorded_once_there_is_room(
     home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, is_chain: bool
 ) -> None:
     os.mkfifo(project / "door1")
@@ -316,9 +308,7 @@ def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_the_end_of_a_chain_is_also_that_of_runs_whose_own_parent_has_ended(
-    home: Path, project: Path, worker: Bin, by_time: bool
-) -> None:
+def test_stop_of_chain_reaches_orphaned_runs(home: Path, project: Path, worker: Bin, by_time: bool) -> None:
     for number in range(1, 4):
         os.mkfifo(project / f"door{number}")
 
@@ -340,9 +330,7 @@ def test_the_end_of_a_chain_is_also_that_of_runs_whose_own_parent_has_ended(
     asyncio.run(scene())
 
 
-def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
-    home: Path, project: Path, worker: Bin
-) -> None:
+def test_chain_stops_while_gates_occupy_all_threads(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             gate = "echo x >> gates; sleep 300"
@@ -359,9 +347,7 @@ def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 4))
-def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
-    home: Path, project: Path, worker: Bin, turns: int
-) -> None:
+def test_stop_includes_runs_created_meanwhile(home: Path, project: Path, worker: Bin, turns: int) -> None:
     """Its agent may be committed after the runs to stop were listed, and before the stop is."""
     os.mkfifo(project / "door1")
 
@@ -377,7 +363,7 @@ def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
     asyncio.run(scene())
 
 
-def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_later(
+def test_stop_of_new_run_is_retried_until_recorded(
     home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chain is told to stop while its second agent comes into being, and then there is no room for a while."""

@@ -51,7 +51,7 @@ def tree(runner: EngineRunner, run: Run) -> list[tuple[str, str, int | None, str
     return [(one.kind.value, one.agent, one.step, one.reason) for one in below]
 
 
-def test_members_run_at_the_same_time_below_a_run_of_their_own(home: Path, project: Path, members: Bin) -> None:
+def test_group_members_run_in_parallel(home: Path, project: Path, members: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("(left, right) -> plain", prompt="x"))
@@ -74,9 +74,7 @@ def test_members_run_at_the_same_time_below_a_run_of_their_own(home: Path, proje
     asyncio.run(scene())
 
 
-def test_a_groups_loop_goes_on_while_the_other_member_works_and_ends_when_it_is_done(
-    home: Path, project: Path, members: Bin
-) -> None:
+def test_loop_in_group_advances_on_its_own(home: Path, project: Path, members: Bin) -> None:
     os.mkfifo(project / "door")
 
     async def scene() -> None:
@@ -101,9 +99,7 @@ def test_a_groups_loop_goes_on_while_the_other_member_works_and_ends_when_it_is_
     asyncio.run(scene())
 
 
-def test_when_one_member_fails_the_others_finish_and_then_the_chain_ends(
-    home: Path, project: Path, members: Bin
-) -> None:
+def test_other_members_finish_after_a_failure(home: Path, project: Path, members: Bin) -> None:
     os.mkfifo(project / "door")
 
     async def scene() -> None:
@@ -122,7 +118,7 @@ def test_when_one_member_fails_the_others_finish_and_then_the_chain_ends(
     asyncio.run(scene())
 
 
-def test_a_stop_ends_every_member_and_the_group(home: Path, project: Path, members: Bin) -> None:
+def test_stop_ends_all_group_members(home: Path, project: Path, members: Bin) -> None:
     os.mkfifo(project / "door")
 
     async def scene() -> None:
@@ -138,7 +134,7 @@ def test_a_stop_ends_every_member_and_the_group(home: Path, project: Path, membe
     asyncio.run(scene())
 
 
-def test_a_member_that_is_stopped_does_not_end_the_others(home: Path, project: Path, members: Bin) -> None:
+def test_stopped_member_does_not_end_the_others(home: Path, project: Path, members: Bin) -> None:
     """Its loop takes no further part, not even for an engine that comes later."""
     os.mkfifo(project / "door")
 
@@ -167,7 +163,7 @@ def _has_busy_loop(runner: EngineRunner, run: Run) -> bool:
     return bool(leaves) and leaves[0].ended
 
 
-def test_another_engine_goes_on_with_a_group_and_runs_nothing_twice(home: Path, project: Path, members: Bin) -> None:
+def test_next_engine_continues_a_group(home: Path, project: Path, members: Bin) -> None:
     os.mkfifo(project / "door")
 
     async def scene() -> None:

@@ -88,7 +88,7 @@ def resumes(call: dict[str, Any]) -> str | None:
     return argv[argv.index("--resume") + 1] if "--resume" in argv else None
 
 
-def test_a_usage_limit_parks_the_chain_and_costs_no_iteration(home: Path, project: Path, fake: Path) -> None:
+def test_usage_limit_parks_chain_without_an_iteration(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"limit": 2.5}, {"say": "FORKHESTRA_COMPLETE"}])
 
     async def play() -> None:
@@ -114,9 +114,7 @@ def test_a_usage_limit_parks_the_chain_and_costs_no_iteration(home: Path, projec
     asyncio.run(play())
 
 
-def test_without_a_session_on_disk_the_step_begins_anew_with_its_own_prompt(
-    home: Path, project: Path, fake: Path
-) -> None:
+def test_step_restarts_without_a_session_file(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"limit": 0.3, "transcript": False}, {"say": "done"}])
 
     async def play() -> None:
@@ -129,7 +127,7 @@ def test_without_a_session_on_disk_the_step_begins_anew_with_its_own_prompt(
     asyncio.run(play())
 
 
-def test_another_engine_keeps_the_appointment(home: Path, project: Path, fake: Path) -> None:
+def test_next_engine_resumes_a_parked_chain(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"limit": 4.0}, {"say": "done"}])
 
     async def play() -> None:
@@ -148,7 +146,7 @@ def test_another_engine_keeps_the_appointment(home: Path, project: Path, fake: P
 
 
 @pytest.mark.parametrize("how", ["stop", "timeout"])
-def test_a_parked_chain_ends_at_once_when_it_is_told_to(home: Path, project: Path, fake: Path, how: str) -> None:
+def test_parked_chain_can_be_stopped(home: Path, project: Path, fake: Path, how: str) -> None:
     scene = Scene(project, fake, [{"limit": 3600.0}])
 
     async def play() -> None:
@@ -168,7 +166,7 @@ def test_a_parked_chain_ends_at_once_when_it_is_told_to(home: Path, project: Pat
     asyncio.run(play())
 
 
-def test_a_group_parks_only_when_nobody_in_it_works(home: Path, project: Path, fake: Path, agent: Bin) -> None:
+def test_group_parks_only_when_idle(home: Path, project: Path, fake: Path, agent: Bin) -> None:
     scene = Scene(project, fake, [{"limit": 1.0}, {"say": "done"}])
     os.mkfifo(project / "door")
     agent("held", "open('door').read()\nprint('through')")
@@ -199,7 +197,7 @@ def somebody_is_asked(runner: EngineRunner) -> bool:
     return any(one.needs_you for one in runner.engine.live())
 
 
-def test_a_lost_iteration_is_begun_again_where_that_is_wanted(home: Path, project: Path, fake: Path) -> None:
+def test_lost_iteration_is_retried_if_configured(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
     async def play() -> None:
@@ -214,7 +212,7 @@ def test_a_lost_iteration_is_begun_again_where_that_is_wanted(home: Path, projec
     asyncio.run(play())
 
 
-def test_a_lost_iteration_ends_the_chain_where_nobody_can_be_asked(home: Path, project: Path, fake: Path) -> None:
+def test_lost_iteration_ends_chain_without_questions(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
     async def play() -> None:
@@ -230,9 +228,7 @@ def test_a_lost_iteration_ends_the_chain_where_nobody_can_be_asked(home: Path, p
 
 @pytest.mark.parametrize("allow", [True, False])
 @pytest.mark.parametrize("by", ["the same engine", "another engine", "an engine that comes after the answer"])
-def test_somebody_is_asked_about_a_lost_iteration_and_the_answer_counts(
-    home: Path, project: Path, fake: Path, allow: bool, by: str
-) -> None:
+def test_answer_decides_about_lost_iteration(home: Path, project: Path, fake: Path, allow: bool, by: str) -> None:
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
     async def answer(runner: EngineRunner, run: Run) -> None:
@@ -260,7 +256,7 @@ def test_somebody_is_asked_about_a_lost_iteration_and_the_answer_counts(
     asyncio.run(play())
 
 
-def test_a_chain_that_has_asked_ends_at_once_when_it_is_stopped(home: Path, project: Path, fake: Path) -> None:
+def test_chain_with_open_question_can_be_stopped(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"hang": True}])
 
     async def play() -> None:
@@ -275,9 +271,7 @@ def test_a_chain_that_has_asked_ends_at_once_when_it_is_stopped(home: Path, proj
     asyncio.run(play())
 
 
-def test_an_iteration_that_counts_for_nothing_leaves_the_gates_words_to_the_next_one(
-    home: Path, project: Path, fake: Path
-) -> None:
+def test_interrupted_iteration_keeps_gate_feedback(home: Path, project: Path, fake: Path) -> None:
     """Also when another engine starts that one."""
     done = {"say": "FORKHESTRA_COMPLETE"}
     scene = Scene(project, fake, [done, {"limit": 2.5, "transcript": False}, done])
@@ -299,7 +293,7 @@ def test_an_iteration_that_counts_for_nothing_leaves_the_gates_words_to_the_next
     asyncio.run(play())
 
 
-def test_an_overloaded_service_is_tried_again_after_a_pause_at_no_cost(
+def test_overloaded_service_is_retried_after_a_pause(
     home: Path, project: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decide, "FIRST_PAUSE", 0.3)

@@ -36,9 +36,7 @@ async def looks(runner: EngineRunner, run: Run) -> list[dict[str, Any]]:
     return [event["data"] for event in await runner.events(run) if event["type"] == "progress"]
 
 
-def test_a_loop_that_changes_nothing_and_repeats_itself_ends_after_so_many_iterations(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_loop_without_progress_ends(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("stuck:9", prompt="x", no_progress=2))

@@ -46,7 +46,7 @@ async def run_chain(runner: EngineRunner, **wish: Any) -> Run:
     return await runner.wait(await runner.engine.start(runner.request(chain="work", **wish)))
 
 
-def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, project: Path, programs: Bin) -> None:
+def test_each_step_gets_task_and_previous_result(home: Path, project: Path, programs: Bin) -> None:
     configured(
         project,
         """
@@ -72,9 +72,7 @@ def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, pr
 
 
 @pytest.mark.parametrize("literal", [False, True], ids=["typed", "piped"])
-def test_a_callers_own_words_are_not_filled_in_but_for_the_result_before_where_they_were_typed(
-    home: Path, project: Path, programs: Bin, literal: bool
-) -> None:
+def test_typed_prompt_gets_only_the_previous_result(home: Path, project: Path, programs: Bin, literal: bool) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             text = "Explain {{task}}: {{previous.result}}"
@@ -86,7 +84,7 @@ def test_a_callers_own_words_are_not_filled_in_but_for_the_result_before_where_t
     asyncio.run(scene())
 
 
-def test_a_result_with_a_nul_reaches_the_next_step(home: Path, project: Path, programs: Bin, agent: Bin) -> None:
+def test_result_with_nul_reaches_the_next_step(home: Path, project: Path, programs: Bin, agent: Bin) -> None:
     agent("binary", NOTING + "print('a\\0b')\n")
 
     async def scene() -> None:
@@ -98,9 +96,7 @@ def test_a_result_with_a_nul_reaches_the_next_step(home: Path, project: Path, pr
     asyncio.run(scene())
 
 
-def test_a_failed_gates_words_reach_the_next_iteration_and_only_that_one(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_gate_feedback_reaches_only_the_next_iteration(home: Path, project: Path, programs: Bin) -> None:
     gate = "echo try $(wc -l < prompts); test $(wc -l < prompts) -ge 3 || exit 7"
 
     async def scene() -> None:
@@ -119,9 +115,7 @@ def test_a_failed_gates_words_reach_the_next_iteration_and_only_that_one(
     asyncio.run(scene())
 
 
-def test_a_result_that_is_too_large_for_an_argument_ends_the_chain_with_a_clear_word(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_result_too_large_for_argument_ends_the_chain(home: Path, project: Path, programs: Bin) -> None:
     configured(
         project,
         """
@@ -144,9 +138,7 @@ def test_a_result_that_is_too_large_for_an_argument_ends_the_chain_with_a_clear_
     asyncio.run(scene())
 
 
-def test_each_step_may_have_a_gate_of_its_own_and_they_run_at_the_same_time(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_step_gates_of_a_group_run_in_parallel(home: Path, project: Path, programs: Bin) -> None:
     """Each gate waits for the other to begin, so neither would pass if one had to wait for the other's end."""
     configured(
         project,
@@ -168,7 +160,7 @@ def test_each_step_may_have_a_gate_of_its_own_and_they_run_at_the_same_time(
     asyncio.run(scene())
 
 
-def test_a_gate_that_takes_too_long_has_not_passed(home: Path, project: Path, programs: Bin) -> None:
+def test_gate_timeout_fails_the_gate(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             run = await runner.chain("builder", prompt="work", until="sleep 300", gate_timeout=0.3)

@@ -44,9 +44,7 @@ def nobody_called(home: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("members", [1, 2])
-def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
-    home: Path, project: Path, agent: Bin, members: int
-) -> None:
+def test_member_ended_during_restart_keeps_other_gates(home: Path, project: Path, agent: Bin, members: int) -> None:
     """Its end moves the chain on while the gates of the engine before are still being swept."""
     agent("claiming", CLAIMING)
     agent("held", HELD)
@@ -70,7 +68,7 @@ def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
 
 
 @pytest.mark.parametrize("restarts", [True, False])
-def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
+def test_question_is_withdrawn_when_loop_is_stopped(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
     """Also by the engine after the one that died before it came to that."""
@@ -119,7 +117,7 @@ def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
 
 
 @pytest.mark.parametrize("later", [-1.0, 1e9], ids=["a longer uptime", "a shorter uptime"])
-def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
+def test_timeout_restarts_after_a_machine_restart(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, later: float
 ) -> None:
     """Once: the next server of the same machine goes on counting."""

@@ -28,7 +28,7 @@ def leaf(name: str, step: int, **more: Any) -> Run:
     return Run(name, 2, Kind.LEAF, "a", "executable", "rchain", "rchain", 0, "/", 0.0, step=step, **facts)
 
 
-def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
+def test_iteration_is_not_counted_twice() -> None:
     one = state((True, None))
     one.add_leaf(leaf("r1", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
     assert (one.runs, one.usage[0].cost_usd, one.is_idle) == ([["r1"]], None, False)
@@ -39,13 +39,13 @@ def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
     assert (one.runs, one.usage[0].cost_usd, one.results) == ([["r1", "r2"]], 1.0, ["r2 said"])
 
 
-def test_a_run_that_an_agent_started_is_none_of_the_chains() -> None:
+def test_run_started_by_an_agent_is_no_iteration() -> None:
     one = state((True, None))
     one.add_leaf(replace(leaf("r1", 0), step=None))
     assert one.runs == [[]]
 
 
-def test_the_result_is_that_of_the_last_stage_that_began() -> None:
+def test_result_is_that_of_the_last_started_stage() -> None:
     three = state((False, None), (False, 1), (False, 1), (False, None))
     end = Finished(Status.FAILED, Reason.EXIT)
     results = [three.report(end)["result"]]
@@ -55,13 +55,13 @@ def test_the_result_is_that_of_the_last_stage_that_began() -> None:
     assert results == [None, "r1 said", "## a2\n\nr2 said"]
 
 
-def test_who_is_asked_about_a_lost_step_reads_its_number_as_the_chain_is_written() -> None:
+def test_question_has_step_number_of_the_chain_text() -> None:
     chain = state((False, None), (False, 1), (False, 1), (False, None))
     told = [str(chain.question(step)["text"]).split(" (")[0] for step in range(4)]
     assert told == ["step 1", "step 2", "step 2", "step 3"]
 
 
-def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
+def test_gate_feedback_lasts_until_counted_iteration() -> None:
     one = state((True, None))
     gate = {"run": "r1", "passed": False, "command": "x", "exit_code": 1, "output": ""}
     one.add_leaf(leaf("r1", 0, marker=True), gate=False)
@@ -73,7 +73,7 @@ def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
     assert one.feedback == {}
 
 
-def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
+def test_loop_ends_before_its_group() -> None:
     two = state((True, 1), (False, 1))
     two.inner = {(Kind.GROUP, 0): "rgroup", (Kind.LOOP, 0): "rloop"}
     two.add_leaf(leaf("r1", 0, marker=True))
@@ -88,7 +88,7 @@ def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
     assert (end["cost_usd"], end["tokens"]) == (2.0, None)
 
 
-def test_when_all_of_it_ends_so_does_what_had_not_begun() -> None:
+def test_end_of_chain_ends_unstarted_inner_runs() -> None:
     two = state((True, 1), (False, 1))
     two.inner = {(Kind.GROUP, 0): "rgroup", (Kind.LOOP, 0): "rloop"}
     stop = Finished(Status.STOPPED, Reason.STOPPED)
@@ -96,7 +96,7 @@ def test_when_all_of_it_ends_so_does_what_had_not_begun() -> None:
     assert ends == [("rloop", "stopped"), ("rgroup", "stopped")]
 
 
-def test_the_steps_of_a_run_are_those_inside_of_it() -> None:
+def test_steps_of_returns_steps_inside_runs() -> None:
     four = state((False, None), (True, 1), (True, 1), (False, None))
     four.inner = {(Kind.GROUP, 1): "rgroup", (Kind.LOOP, 1): "rone", (Kind.LOOP, 2): "rtwo"}
     assert four.steps_of(["rchain"]) == [0, 1, 2, 3]
@@ -118,7 +118,7 @@ def test_the_report_has_what_each_step_cost() -> None:
     assert "failed_step" not in report
 
 
-def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> None:
+def test_nested_usage_counts_only_for_the_chain() -> None:
     one = state((False, None))
     one.add_leaf(leaf("r1", 0))
     one.add_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
@@ -131,7 +131,7 @@ def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> Non
     assert [(step["cost_usd"], step["tokens"]) for step in report["steps"]] == [(1.0, None)]
 
 
-def test_words_differ_by_more_than_the_space_around_them() -> None:
+def test_result_hash_ignores_outer_whitespace() -> None:
     assert result_hash("done\n") == result_hash(" done")
     assert result_hash(None) == result_hash("")
     assert result_hash("done") != result_hash("done.")
@@ -163,7 +163,7 @@ def write_history(store: Store) -> None:
         )
 
 
-def test_a_long_history_is_read_again_without_holding_all_of_it(tmp_path: Path) -> None:
+def test_long_history_is_restored_in_parts(tmp_path: Path) -> None:
     store = open_store(tmp_path / "db")
     write_history(store)
     chain = BoundChain("c", (Step("a", 1000, True, SPEC, until="check"),), "/", {})

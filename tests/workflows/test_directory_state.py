@@ -51,14 +51,14 @@ def touch_later(path: Path) -> None:
         lambda here: git(here, "rm", "-q", "--cached", "kept"),
     ],
 )
-def test_each_kind_of_work_in_a_repository_is_seen(repository: Path, work: Callable[[Path], object]) -> None:
+def test_every_change_in_a_repository_is_detected(repository: Path, work: Callable[[Path], object]) -> None:
     before = at(repository)
     assert (before.kind, changed(before, at(repository))) == ("git", False)
     work(repository)
     assert changed(before, at(repository))
 
 
-def test_the_contents_of_what_is_changed_already_count_and_its_times_do_not(repository: Path) -> None:
+def test_contents_of_changed_files_count_and_times_do_not(repository: Path) -> None:
     (repository / "folder").mkdir()
     (repository / "folder/new").write_text("aaa")
     (repository / "kept").write_text("bbb")
@@ -77,7 +77,7 @@ def test_what_the_repository_ignores_is_nobodys_work(repository: Path) -> None:
     assert not changed(before, at(repository))
 
 
-def test_a_repository_without_a_commit_and_a_folder_inside_one_are_looked_at_as_well(project: Path) -> None:
+def test_repository_without_commit_and_subfolder_are_supported(project: Path) -> None:
     git(project, "init", "-q")
     inner = project / "inner"
     inner.mkdir()
@@ -92,7 +92,7 @@ def test_a_renamed_file_is_one_change(repository: Path) -> None:
     assert "1 changed paths" in at(repository).detail
 
 
-def test_a_repository_inside_of_another_is_looked_into(repository: Path) -> None:
+def test_nested_repository_is_examined(repository: Path) -> None:
     nested = repository / "nested"
     nested.mkdir()
     git(nested, "init", "-q")
@@ -102,7 +102,7 @@ def test_a_repository_inside_of_another_is_looked_into(repository: Path) -> None
     assert changed(before, at(repository))
 
 
-def test_nothing_of_the_repository_runs_while_it_is_looked_at(repository: Path) -> None:
+def test_snapshot_runs_nothing_of_the_repository(repository: Path) -> None:
     trap = repository / ".git/trap"
     trap.write_text("#!/bin/sh\ntouch trapped\n")
     trap.chmod(0o755)
@@ -124,9 +124,7 @@ def test_nothing_of_the_repository_runs_while_it_is_looked_at(repository: Path) 
         (lambda here: None, False),
     ],
 )
-def test_outside_of_git_the_files_themselves_are_compared(
-    project: Path, work: Callable[[Path], object], is_seen: bool
-) -> None:
+def test_files_are_compared_outside_git(project: Path, work: Callable[[Path], object], is_seen: bool) -> None:
     for name in ("a", "node_modules"):
         (project / name).mkdir()
     (project / "a/one").write_text("1")
@@ -138,7 +136,7 @@ def test_outside_of_git_the_files_themselves_are_compared(
     assert changed(before, at(project)) is is_seen
 
 
-def test_beyond_what_is_read_sizes_and_times_count(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_and_time_count_beyond_the_limit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_state, "MOST_FILES", 1)
     for name in ("a", "b"):
         (project / name).write_text("1")
@@ -148,16 +146,14 @@ def test_beyond_what_is_read_sizes_and_times_count(project: Path, monkeypatch: p
     assert changed(before, at(project))
 
 
-def test_a_folder_with_too_many_files_is_looked_at_in_part_and_says_so(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_folder_is_examined_in_part(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_state, "MOST_ENTRIES", 3)
     for number in range(5):
         (project / str(number)).touch()
     assert at(project).detail == "3 files; there are more"
 
 
-def test_a_place_that_cannot_be_looked_at_says_so_and_counts_as_changed(project: Path) -> None:
+def test_unreadable_directory_counts_as_changed(project: Path) -> None:
     gone = take_snapshot(str(project / "gone"), Git(ENV))
     assert gone.kind == "unreadable"
     assert "gone" in gone.detail
@@ -169,13 +165,13 @@ def test_without_git_the_files_are_looked_at(repository: Path) -> None:
     assert take_snapshot(str(repository), Git({"PATH": "/nonexistent"})).kind == "files"
 
 
-def test_a_folder_that_became_a_repository_has_changed(project: Path) -> None:
+def test_folder_that_became_a_repository_has_changed(project: Path) -> None:
     before = at(project)
     git(project, "init", "-q")
     assert changed(before, at(project))
 
 
-def test_folders_may_be_nested_deeper_than_calls_can_be(project: Path) -> None:
+def test_folders_can_be_nested_deeper_than_the_stack(project: Path) -> None:
     folders = list(accumulate(["d"] * 1200, os.path.join, initial=str(project)))[1:]
     for folder in folders:
         os.mkdir(folder)

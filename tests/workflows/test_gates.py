@@ -25,7 +25,7 @@ async def ask(command: str, cwd: Path, limit: float = 10.0, env: Mapping[str, st
         await gates.close()
 
 
-def test_a_gate_is_judged_by_its_exit_code_and_its_words_are_kept(project: Path) -> None:
+def test_exit_code_decides_and_output_is_kept(project: Path) -> None:
     passed = asyncio.run(ask("pwd; echo to err >&2", project))
     assert passed is not None
     assert (passed.passed, passed.code, passed.output) == (True, 0, f"{project}\nto err\n")
@@ -34,14 +34,14 @@ def test_a_gate_is_judged_by_its_exit_code_and_its_words_are_kept(project: Path)
     assert (failed.passed, failed.code, failed.timed_out) == (False, 3, False)
 
 
-def test_of_a_flood_of_words_the_last_ones_are_kept(project: Path) -> None:
+def test_end_of_long_output_is_kept(project: Path) -> None:
     verdict = asyncio.run(ask("seq 100000; echo end", project))
     assert verdict is not None
     assert len(verdict.output) == OUTPUT
     assert verdict.output.endswith("100000\nend\n")
 
 
-def test_a_gate_s_secrets_are_masked_where_its_output_is_cut(project: Path) -> None:
+def test_secrets_are_masked_where_output_is_cut(project: Path) -> None:
     """Torture row 46: the last bytes begin in the middle of the secret."""
     secret = "sk-test-0123456789abcdef"
     env = {**ENV, "MY_API_KEY": secret}
@@ -53,21 +53,21 @@ def test_a_gate_s_secrets_are_masked_where_its_output_is_cut(project: Path) -> N
     assert verdict.output == '{"key": "[redacted]"}\n'
 
 
-def test_a_directory_that_is_gone_is_a_gate_that_did_not_pass(project: Path) -> None:
+def test_gate_in_missing_directory_fails(project: Path) -> None:
     verdict = asyncio.run(ask("true", project / "gone"))
     assert verdict is not None
     assert (verdict.passed, verdict.code) == (False, 127)
     assert "gone" in verdict.output
 
 
-def test_what_a_gate_leaves_running_ends_with_it(project: Path) -> None:
+def test_processes_left_by_a_gate_are_ended(project: Path) -> None:
     verdict = asyncio.run(ask("setsid sleep 300 >/dev/null 2>&1 & until test -e /proc/$!; do :; done", project))
     assert verdict is not None
     assert verdict.passed
     assert process_tree.carrying(COOKIE) == {}
 
 
-def test_a_gate_that_is_called_off_says_nothing_and_leaves_nothing(project: Path) -> None:
+def test_cancelled_gate_has_no_verdict_and_no_processes(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
         waiting = asyncio.create_task(gates.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
@@ -80,7 +80,7 @@ def test_a_gate_that_is_called_off_says_nothing_and_leaves_nothing(project: Path
     asyncio.run(scene())
 
 
-def test_one_gate_can_be_called_off_while_another_goes_on(project: Path) -> None:
+def test_cancelling_a_gate_leaves_others_running(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
         os.mkfifo(project / "door")
@@ -98,7 +98,7 @@ def test_one_gate_can_be_called_off_while_another_goes_on(project: Path) -> None
     asyncio.run(scene())
 
 
-def test_calling_off_ends_what_a_server_before_began(project: Path) -> None:
+def test_cancel_ends_gate_of_earlier_server(project: Path) -> None:
     """Nobody here knows of it: its cookie is enough."""
 
     async def scene() -> None:

@@ -81,7 +81,7 @@ def test_an_ordinary_repository_needs_no_trust(make: Callable[[Path], Path], ori
     assert remove(tree, ask)
 
 
-def test_changes_in_a_submodule_are_seen_without_running_git_in_it(origin: Path, tmp_path: Path) -> None:
+def test_submodule_changes_are_detected_without_running_git_there(origin: Path, tmp_path: Path) -> None:
     make_repository(tmp_path / "library")
     git(origin, *FILE, "submodule", "--quiet", "add", f"file://{tmp_path}/library", "lib")
     commit_all(origin)
@@ -107,7 +107,7 @@ def test_changes_in_a_submodule_are_seen_without_running_git_in_it(origin: Path,
         f'[branch "{"x" * MAX_CONFIG}"]\n\tmerge = y\n',
     ],
 )
-def test_a_key_that_is_not_known_to_be_harmless_needs_trust(origin: Path, content: str) -> None:
+def test_unknown_configuration_key_needs_trust(origin: Path, content: str) -> None:
     git(origin, "config", "--unset", "uploadpack.allowFilter")
     ask = Git(ENV, str(origin))
     assert ask(str(origin), "status").code == 0
@@ -118,7 +118,7 @@ def test_a_key_that_is_not_known_to_be_harmless_needs_trust(origin: Path, conten
     assert f"{origin}/.git/config" in caught.value.message
 
 
-def test_a_configuration_that_is_no_file_is_not_waited_for(origin: Path) -> None:
+def test_configuration_that_is_no_file_is_refused(origin: Path) -> None:
     os.mkfifo(origin / ".git/config.worktree")
     git(origin, "config", "--unset", "uploadpack.allowFilter")
     with pytest.raises(NotTrusted, match="not a regular file") as caught:
@@ -126,7 +126,7 @@ def test_a_configuration_that_is_no_file_is_not_waited_for(origin: Path) -> None
     assert (caught.value.hint or "").endswith(f"run: hocket trust {origin}")
 
 
-def test_a_configuration_that_git_waits_for_needs_trust(origin: Path) -> None:
+def test_configuration_that_blocks_git_needs_trust(origin: Path) -> None:
     os.mkfifo(origin / ".git/more")
     (origin / ".git/config").write_text("[include]\n\tpath = more\n")
     with pytest.raises(NotTrusted, match="within 10 s") as caught:
@@ -134,7 +134,7 @@ def test_a_configuration_that_git_waits_for_needs_trust(origin: Path) -> None:
     assert (caught.value.hint or "").endswith(f"run: hocket trust {origin}")
 
 
-def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> None:
+def test_git_of_the_folder_is_never_run(origin: Path, tmp_path: Path) -> None:
     (origin / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (origin / "git").chmod(0o755)
     for path in (f".:{ENV['PATH']}", f":{ENV['PATH']}", ".", ""):

@@ -69,7 +69,7 @@ async def listening_at(path: Path) -> AsyncIterator[Listening]:
             await listening.silence.close()
 
 
-def test_the_silence_is_counted_from_the_last_word_of_a_run_that_has_begun(tmp_path: Path) -> None:
+def test_idle_time_counts_from_the_last_event(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             await heard.born("r1", 1, idle_timeout=0.2)
@@ -87,7 +87,7 @@ def test_the_silence_is_counted_from_the_last_word_of_a_run_that_has_begun(tmp_p
     asyncio.run(scene())
 
 
-def test_whoever_waits_for_an_answer_is_not_silent_and_has_its_time_again_afterwards(tmp_path: Path) -> None:
+def test_waiting_for_an_answer_is_not_idle(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             await heard.born("rasks", 1, idle_timeout=0.3)
@@ -103,7 +103,7 @@ def test_whoever_waits_for_an_answer_is_not_silent_and_has_its_time_again_afterw
     asyncio.run(scene())
 
 
-def test_who_works_through_others_is_at_work_while_they_are(tmp_path: Path) -> None:
+def test_events_of_runs_below_count(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             await heard.born("rabove", 1, idle_timeout=0.2)
@@ -118,7 +118,7 @@ def test_who_works_through_others_is_at_work_while_they_are(tmp_path: Path) -> N
     asyncio.run(scene())
 
 
-def test_what_an_ended_helper_said_last_counts_and_so_does_who_it_left_at_work(tmp_path: Path) -> None:
+def test_last_event_of_ended_child_counts(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             await heard.born("rtop", 1, idle_timeout=0.4)
@@ -138,7 +138,7 @@ def test_what_an_ended_helper_said_last_counts_and_so_does_who_it_left_at_work(t
     asyncio.run(scene())
 
 
-def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_anew(tmp_path: Path) -> None:
+def test_ended_run_is_removed_and_next_server_restarts(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             for number, run in enumerate(("r1", "r2"), 1):
@@ -154,7 +154,7 @@ def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_a
     asyncio.run(scene())
 
 
-def test_what_is_told_of_tasks_is_not_remembered(tmp_path: Path) -> None:
+def test_task_events_are_not_stored(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:
             await heard.born("r1", 1, idle_timeout=60.0)
@@ -170,7 +170,7 @@ def test_what_is_told_of_tasks_is_not_remembered(tmp_path: Path) -> None:
 # --- With processes -----------------------------------------------------------------------------------------
 
 
-def test_a_silent_agent_ends_its_chain_and_a_speaking_one_does_not(home: Path, project: Path, agent: Bin) -> None:
+def test_idle_agent_ends_its_chain(home: Path, project: Path, agent: Bin) -> None:
     agent("speaker", SPEAKER)
     agent("sleeper", SLEEPER)
     agent("never", "open('never', 'w')")
@@ -191,7 +191,7 @@ def test_a_silent_agent_ends_its_chain_and_a_speaking_one_does_not(home: Path, p
     asyncio.run(scene())
 
 
-def test_a_single_agent_has_its_bound_as_well_also_under_another_server(home: Path, project: Path, agent: Bin) -> None:
+def test_single_agent_idle_timeout_survives_restart(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:

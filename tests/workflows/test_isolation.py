@@ -111,9 +111,7 @@ def mend(name: str = "mended") -> None:
 # --- One step -----------------------------------------------------------------------------------------------
 
 
-def test_a_step_works_in_a_worktree_of_its_own_and_its_commits_are_kept(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_step_works_in_its_own_worktree(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("builder")
         (step,) = run.steps
@@ -131,7 +129,7 @@ def test_a_step_works_in_a_worktree_of_its_own_and_its_commits_are_kept(
     play(home, project, scene)
 
 
-def test_one_that_leaves_nothing_behind_is_gone_at_the_end(home: Path, project: Path, programs: Bin) -> None:
+def test_unchanged_worktree_is_removed_at_the_end(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("reader")
         keys = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides")
@@ -141,7 +139,7 @@ def test_one_that_leaves_nothing_behind_is_gone_at_the_end(home: Path, project: 
     play(home, project, scene)
 
 
-def test_what_is_not_committed_is_kept_with_its_worktree(home: Path, project: Path, programs: Bin) -> None:
+def test_worktree_with_uncommitted_changes_is_kept(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("messy")
         (step,) = run.steps
@@ -151,9 +149,7 @@ def test_what_is_not_committed_is_kept_with_its_worktree(home: Path, project: Pa
     play(home, project, scene)
 
 
-def test_a_step_in_a_folder_of_the_repository_works_in_the_same_folder(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_step_works_in_same_folder_of_worktree(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         yard.project = project / "sub"
         run = await yard.done("reader", until="test -e code && test ! -e readme")
@@ -164,9 +160,7 @@ def test_a_step_in_a_folder_of_the_repository_works_in_the_same_folder(
     play(home, project, scene)
 
 
-def test_all_passes_of_a_loop_share_a_worktree_and_its_gate_and_its_progress_are_looked_at_there(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_loop_gate_and_progress_share_a_worktree(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("looper:9", until="test -e pass5", no_progress=2)
         (step,) = run.steps
@@ -181,9 +175,7 @@ def test_all_passes_of_a_loop_share_a_worktree_and_its_gate_and_its_progress_are
     play(home, project, scene)
 
 
-def test_no_hook_of_the_repository_s_runs_by_our_doing(
-    home: Path, project: Path, programs: Bin, tmp_path: Path
-) -> None:
+def test_no_repository_hook_runs(home: Path, project: Path, programs: Bin, tmp_path: Path) -> None:
     trap(project, tmp_path)
     programs("quiet", "print('hello')")
     trust(home, project)
@@ -204,7 +196,7 @@ async def _alone(home: Path, project: Path, scene: Any) -> None:
 # --- From one to the next -----------------------------------------------------------------------------------
 
 
-def test_what_was_committed_flows_on_and_what_was_not_is_told(home: Path, project: Path, programs: Bin) -> None:
+def test_next_step_begins_with_commits_only(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("planner -> messy -> builder")
         assert yard.words(run, 1)["files"] == ["plan", "readme", "sub"]
@@ -217,7 +209,7 @@ def test_what_was_committed_flows_on_and_what_was_not_is_told(home: Path, projec
     play(home, project, scene)
 
 
-def test_members_of_a_group_begin_alike_and_alone_and_are_not_joined(home: Path, project: Path, programs: Bin) -> None:
+def test_group_members_have_same_base_and_no_merge(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("planner -> (builder, rival, reader) -> reader")
         assert run.status is Status.DONE
@@ -235,7 +227,7 @@ def test_members_of_a_group_begin_alike_and_alone_and_are_not_joined(home: Path,
     play(home, project, scene)
 
 
-def test_a_step_that_is_not_isolated_works_where_the_user_does(home: Path, project: Path, programs: Bin) -> None:
+def test_step_without_isolation_works_in_the_project(home: Path, project: Path, programs: Bin) -> None:
     (project / "hocket.toml").write_text(
         '[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}, {agent = "reader", isolation = "none"}]\n'
     )
@@ -256,7 +248,7 @@ def test_a_step_that_is_not_isolated_works_where_the_user_does(home: Path, proje
 # --- Going on -----------------------------------------------------------------------------------------------
 
 
-def test_a_chain_that_goes_on_does_so_in_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
+def test_resumed_chain_uses_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         failed = await yard.done("reader -> planner -> failing -> reader")
         assert (failed.status, failed.reason) == (Status.FAILED, Reason.EXIT)
@@ -275,7 +267,7 @@ def test_a_chain_that_goes_on_does_so_in_the_same_worktree(home: Path, project: 
     play(home, project, scene)
 
 
-def test_from_a_chosen_step_on_the_later_ones_see_what_it_does_now(home: Path, project: Path, programs: Bin) -> None:
+def test_steps_after_chosen_step_begin_anew(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         first = await yard.done("planner -> builder -> reader")
         programs("planner", GIT + "save('plan', 'better'); save('more'); commit()\n")
@@ -290,9 +282,7 @@ def test_from_a_chosen_step_on_the_later_ones_see_what_it_does_now(home: Path, p
     play(home, project, scene)
 
 
-def test_what_complete_members_of_a_group_did_flows_on_though_they_do_not_run_again(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_work_of_complete_members_is_kept_on_resume(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         failed = await yard.done("planner -> (builder, failing, reader) -> reader -> failing")
         assert failed.status is Status.FAILED
@@ -312,9 +302,7 @@ def test_what_complete_members_of_a_group_did_flows_on_though_they_do_not_run_ag
     play(home, project, scene)
 
 
-def test_what_complete_members_did_is_not_forgotten_by_a_third_attempt(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_work_of_complete_members_is_kept_by_third_attempt(home: Path, project: Path, programs: Bin) -> None:
     programs("late", GIT + "sys.exit(0 if os.path.exists(os.environ['HOME'] + '/late') else 3)\n")
 
     async def scene(yard: Yard) -> None:
@@ -333,7 +321,7 @@ def test_what_complete_members_did_is_not_forgotten_by_a_third_attempt(
     play(home, project, scene)
 
 
-def test_a_worktree_that_the_user_has_merged_and_removed_is_made_anew(home: Path, project: Path, programs: Bin) -> None:
+def test_removed_worktree_is_created_again(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         failed = await yard.done("failing")
         git(project, "worktree", "remove", "--force", failed.steps[0]["worktree"])
@@ -346,7 +334,7 @@ def test_a_worktree_that_the_user_has_merged_and_removed_is_made_anew(home: Path
     play(home, project, scene)
 
 
-def test_a_stopped_chain_keeps_what_it_has_and_goes_on_there(home: Path, project: Path, programs: Bin) -> None:
+def test_stopped_chain_keeps_its_worktrees(home: Path, project: Path, programs: Bin) -> None:
     os.mkfifo(Path(os.environ["HOME"], "door"))
 
     async def scene(yard: Yard) -> None:
@@ -369,7 +357,7 @@ def has_another(yard: Yard, known: set[str]) -> bool:
     return bool({one.id for one in yard.engine.live() if one.pid} - known)
 
 
-def test_another_engine_goes_on_in_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
+def test_next_engine_uses_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
     door = Path(os.environ["HOME"], "door")
     os.mkfifo(door)
     programs("gated", GIT + "meet('door'); n = len(os.listdir()); save(f'pass{n}')\nif n > 4: " + MARKER)
@@ -425,9 +413,7 @@ def test_without_a_repository_nothing_is_started(home: Path, project: Path, prog
     assert error.message.startswith("step 1: a worktree of its own needs a git repository")
 
 
-def test_a_worktree_that_cannot_be_made_ends_the_step_with_git_s_words(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_failed_worktree_ends_step_with_git_error(home: Path, project: Path, programs: Bin) -> None:
     (home / "worktrees").write_text("a file where a folder is needed")
 
     async def scene(yard: Yard) -> None:
@@ -441,9 +427,7 @@ def test_a_worktree_that_cannot_be_made_ends_the_step_with_git_s_words(
     play(home, project, scene)
 
 
-def test_one_that_is_made_while_the_chain_is_stopped_is_not_left_behind(
-    home: Path, project: Path, programs: Bin, world: Path
-) -> None:
+def test_worktree_made_during_stop_is_removed(home: Path, project: Path, programs: Bin, world: Path) -> None:
     """Git is slow here: the commands that make a worktree wait at a door, and a wait that is ended opens none."""
     door, arrived = world / "door", world / "arrived"
     os.mkfifo(door)
@@ -464,9 +448,7 @@ def test_one_that_is_made_while_the_chain_is_stopped_is_not_left_behind(
     play(home, project, scene)
 
 
-def test_one_that_is_half_made_when_the_chain_is_stopped_is_cleared_away(
-    home: Path, project: Path, programs: Bin, world: Path
-) -> None:
+def test_unfinished_worktree_is_removed_on_stop(home: Path, project: Path, programs: Bin, world: Path) -> None:
     """Git itself is in the middle of it, with a branch, an entry and some files made: a filter waits at a door."""
     arrived = world / "arrived"
     os.mkfifo(world / "door")

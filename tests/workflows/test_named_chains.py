@@ -26,7 +26,7 @@ def told(agents: Path, toml: str) -> dict[str, Any]:
     return survey(str(agents / "p"), str(agents / "h"), {"PATH": str(agents / "bin"), "HOME": str(agents / "user")})
 
 
-def test_variables_of_arguments_prompts_and_files_are_named_once(agents: Path) -> None:
+def test_variables_are_listed_once(agents: Path) -> None:
     first = '{ agent = "smith", args = ["${A}", "${B}"], prompt = "${A} ${C}" }'
     second = '{ agent = "smith", prompt_file = "${D}" }'
     (chain,) = told(agents, f'[chains.c]\nprompt = "${{Z}}"\nsteps = [{first}, {second}]\n')["chains"]
@@ -42,12 +42,12 @@ def test_variables_of_arguments_prompts_and_files_are_named_once(agents: Path) -
         ('{ agent = "smith", prompt = "{{tsk}}" }', "{{tsk}}"),
     ],
 )
-def test_a_chain_that_would_be_refused_says_why(agents: Path, step: str, problem: str) -> None:
+def test_refused_chain_has_a_problem(agents: Path, step: str, problem: str) -> None:
     (chain,) = told(agents, f"[chains.c]\nsteps = [{step}]\n")["chains"]
     assert problem in chain["problem"]
 
 
-def test_what_a_project_may_not_ask_for_is_a_problem_of_its_file(agents: Path) -> None:
+def test_untrusted_setting_is_a_problem_of_its_file(agents: Path) -> None:
     found = told(agents, '[chains.c]\npermission_mode = "bypassPermissions"\nsteps = [{ agent = "smith" }]\n')
     assert [chain["name"] for chain in found["chains"]] == ["c"]
     (problem,) = found["problems"]
@@ -55,6 +55,6 @@ def test_what_a_project_may_not_ask_for_is_a_problem_of_its_file(agents: Path) -
     assert "bypassPermissions" in problem["reason"]
 
 
-def test_a_place_that_is_not_there_is_refused(agents: Path) -> None:
+def test_missing_directory_is_refused(agents: Path) -> None:
     with pytest.raises(BadDirectory):
         survey(str(agents / "gone"), str(agents / "h"), {})

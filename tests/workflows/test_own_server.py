@@ -24,7 +24,7 @@ def listing(*servers: str) -> Agent:
 
 
 @pytest.mark.parametrize("agent", [AGENT, replace(AGENT, definition=Definition("rev", {}, "/p/rev.md"))])
-def test_an_agent_gets_our_server_unless_somebody_is_against_it(agent: Agent) -> None:
+def test_agent_gets_own_server_unless_disabled(agent: Agent) -> None:
     own = own_server(agent, Config())
     assert own is not None
     assert (own.name, own.rules) == ("hocket", rules())
@@ -35,7 +35,7 @@ def test_an_agent_gets_our_server_unless_somebody_is_against_it(agent: Agent) ->
 @pytest.mark.parametrize(
     ("agent", "given"), [(listing(), False), (listing("db"), False), (listing("db", "hocket"), True)]
 )
-def test_a_list_of_servers_counts_for_ours_too(agent: Agent, given: bool) -> None:
+def test_server_list_includes_own_server(agent: Agent, given: bool) -> None:
     assert (own_server(agent, Config()) is not None) == given
 
 
@@ -53,7 +53,7 @@ def bound(project: Path, config: Config, **head: Any) -> Spec:
     return made
 
 
-def test_a_bound_agent_has_the_server_and_the_rules(project: Path) -> None:
+def test_bound_agent_has_own_server_and_rules(project: Path) -> None:
     spec = bound(project, Config())
     given = json.loads(spec.argv[spec.argv.index("--mcp-config") + 1])
     assert given["mcpServers"]["hocket"]["type"] == "sdk"
@@ -61,7 +61,7 @@ def test_a_bound_agent_has_the_server_and_the_rules(project: Path) -> None:
     assert set(rules()) <= set(spec.argv[spec.argv.index("--allowedTools") + 1].split(","))
 
 
-def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> None:
+def test_bound_agent_has_no_disabled_server(project: Path) -> None:
     spec = bound(project, OFF)
     assert "servers.json" not in spec.files
     assert not {"--mcp-config", "--allowedTools"} & set(spec.argv)
@@ -69,7 +69,7 @@ def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> No
 
 
 @pytest.mark.req("S3-08")
-def test_a_list_of_no_servers_keeps_ours_off_too(project: Path) -> None:
+def test_empty_server_list_disables_own_server(project: Path) -> None:
     spec = bound(project, Config(), allowedMcpServers=[])
     assert json.loads(spec.files["servers.json"]) == {"mcpServers": {}}
     assert "--allowedTools" not in spec.argv

@@ -52,7 +52,7 @@ def left(chain: BoundChain, run: Run, wanted: int | str | None = None) -> tuple[
     return [step.agent for step in found.steps], found.previous, found.first
 
 
-def test_a_chain_goes_on_at_its_first_step_that_is_not_complete() -> None:
+def test_resume_begins_at_first_incomplete_step() -> None:
     chain = bound("a", "b", "c")
     assert left(chain, ended("done", "failed", "skipped")) == (["b", "c"], "zero", 1)
     assert left(chain, ended("done", "done", "stopped")) == (["c"], "one", 2)
@@ -60,7 +60,7 @@ def test_a_chain_goes_on_at_its_first_step_that_is_not_complete() -> None:
     assert left(chain, ended()) == (["a", "b", "c"], None, 0)
 
 
-def test_of_a_group_only_the_members_begin_again_that_are_not_complete() -> None:
+def test_only_incomplete_group_members_restart() -> None:
     chain = bound("a", ("b", "c", "d"), "e")
     assert left(chain, ended("done", "done", "failed", "skipped", "skipped")) == (["c", "d", "e"], "zero", 2)
     found = remaining_chain(chain, ended("done", "done", "failed", "done", "skipped"), None, RESULTS.get)
@@ -70,7 +70,7 @@ def test_of_a_group_only_the_members_begin_again_that_are_not_complete() -> None
     assert remaining_chain(found, ended("failed", "skipped"), None, RESULTS.get).kept == found.kept
 
 
-def test_a_group_that_is_chosen_begins_as_a_whole_and_one_that_is_done_hands_on_what_its_members_came_to() -> None:
+def test_chosen_group_restarts_as_a_whole() -> None:
     chain = bound("a", ("b", "c"), "d")
     assert left(chain, ended("done", "done", "failed", "skipped"), 2) == (["b", "c", "d"], "zero", 1)
     after = left(chain, ended("done", "done", "done", "failed"))
@@ -83,20 +83,18 @@ def test_a_group_that_is_chosen_begins_as_a_whole_and_one_that_is_done_hands_on_
     ("wanted", "agents", "previous"),
     [(1, "abcd", None), ("1", "abcd", None), ("c", "cd", "zero"), (4, "d", "zero"), ("2", "bcd", "zero")],
 )
-def test_another_step_is_chosen_by_its_number_or_its_name(
-    wanted: int | str, agents: Sequence[str], previous: str | None
-) -> None:
+def test_step_is_chosen_by_number_or_name(wanted: int | str, agents: Sequence[str], previous: str | None) -> None:
     chain, run = bound("a", "b", "c", "d"), ended("done", "failed", "skipped", "skipped")
     assert left(chain, run, wanted) == (list(agents), previous, 4 - len(agents))
 
 
-def test_what_is_gone_on_with_twice_still_knows_what_went_before() -> None:
+def test_second_resume_keeps_earlier_results() -> None:
     chain = bound("a", "b", previous="from before", first=3)
     assert left(chain, ended("failed", "skipped")) == (["a", "b"], "from before", 3)
     assert left(chain, ended("done", "failed")) == (["b"], "zero", 4)
 
 
-def test_all_else_stays_as_it_was() -> None:
+def test_other_settings_are_kept() -> None:
     chain = bound("a", "b", until="make", timeout=9, gate_timeout=3, on_lost="retry", task="a house")
     found = remaining_chain(chain, ended("done", "failed"), None, RESULTS.get)
     assert replace(found, previous=None, resumed_from=None, first=0, steps=chain.steps) == chain
@@ -107,7 +105,7 @@ def test_all_else_stays_as_it_was() -> None:
     ("name", "left_of_it"),
     [("a->(b , c)-> d", "b -> d"), ("ship", "ship"), ("a -> b", "a -> b"), ("a ->", "a ->"), ("", "")],
 )
-def test_a_chain_that_goes_by_its_text_goes_by_what_is_left_of_it(name: str, left_of_it: str) -> None:
+def test_resumed_typed_chain_is_named_by_remaining_text(name: str, left_of_it: str) -> None:
     chain = replace(bound("a", ("b", "c"), "d"), name=name)
     assert remaining_chain(chain, ended("done", "failed", "done", "skipped"), None, RESULTS.get).name == left_of_it
 
@@ -125,14 +123,14 @@ def test_a_chain_that_goes_by_its_text_goes_by_what_is_left_of_it(name: str, lef
         ("a", "has 2 steps 'a'"),
     ],
 )
-def test_a_step_that_is_not_there_or_not_the_only_one_is_told_with_all_there_are(wanted: int | str, why: str) -> None:
+def test_unknown_or_ambiguous_step_error_lists_steps(wanted: int | str, why: str) -> None:
     chain = bound("a", ("b", "c"), "a")
     with pytest.raises(UsageError, match=why) as caught:
         left(chain, ended("done", "failed", "failed", "skipped"), wanted)
     assert caught.value.hint == "its steps: 1 a, 2 (b, c), 3 a"
 
 
-def test_a_chain_that_is_done_is_done_again_only_from_a_step_that_is_named() -> None:
+def test_done_chain_resumes_only_from_a_step() -> None:
     chain, run = bound("a", "b"), ended("done", "done", status=Status.DONE)
     with pytest.raises(Conflict, match="run 7 is done") as caught:
         left(chain, run)
@@ -190,9 +188,7 @@ async def again(runner: EngineRunner, run: Run, start_at: int | str | None = Non
     return await runner.wait(await runner.engine.tasks.resume(run, ResumeRequest(start_at=start_at)))
 
 
-def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_resumed_chain_keeps_prompts_gates_and_iterations(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.wait(await runner.engine.start(runner.request(chain="work", prompt="a house")))
@@ -215,7 +211,7 @@ def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
     asyncio.run(scene())
 
 
-def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path, project: Path, programs: Bin) -> None:
+def test_same_key_resumes_a_chain_once(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.chain("planner -> hanging:3 -> closer", prompt="x")
@@ -236,7 +232,7 @@ def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path,
     asyncio.run(scene())
 
 
-def test_a_chain_that_was_gone_on_with_can_be_gone_on_with_again(home: Path, project: Path, programs: Bin) -> None:
+def test_resumed_chain_can_be_resumed(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             first = await runner.wait(await runner.chain("planner -> (builder, broken) -> closer", prompt="x"))
@@ -258,7 +254,7 @@ def test_a_chain_that_was_gone_on_with_can_be_gone_on_with_again(home: Path, pro
     asyncio.run(scene())
 
 
-def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) -> None:
+def test_chain_is_resumed_only_once(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.chain("planner -> hanging -> closer", prompt="x")
@@ -289,7 +285,7 @@ def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) 
     asyncio.run(scene())
 
 
-def test_what_is_left_survives_another_server(home: Path, project: Path, programs: Bin) -> None:
+def test_resume_works_after_server_restart(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.wait(await runner.chain("planner -> broken -> closer", prompt="x"))
@@ -301,7 +297,7 @@ def test_what_is_left_survives_another_server(home: Path, project: Path, program
     asyncio.run(scene())
 
 
-def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Path, programs: Bin) -> None:
+def test_resume_repeats_a_lost_step(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
@@ -320,7 +316,7 @@ def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Pa
     asyncio.run(scene())
 
 
-def test_a_place_that_is_gone_refuses_it_before_anything_starts(home: Path, project: Path, programs: Bin) -> None:
+def test_missing_directory_refuses_resume(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             old = await runner.wait(await runner.chain("broken", prompt="x"))
@@ -351,28 +347,26 @@ class Talkers:
     """Chains of agents that have sessions, beside plain programs."""
 
     def __init__(self, runner: EngineRunner, program: Path) -> None:
-        self._kitchen = runner
+        self._runner = runner
         self._env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
 
     async def chain(self, dsl: str, **wish: Any) -> Run:
-        request = self._kitchen.request(dsl=dsl, **wish)
-        run = await self._kitchen.engine.start(
+        request = self._runner.request(dsl=dsl, **wish)
+        run = await self._runner.engine.start(
             msgspec.structs.replace(request, env={**request.environment, **self._env})
         )
-        return await self._kitchen.wait(run)
+        return await self._runner.wait(run)
 
     async def resumed(self, run: Run, prompt: str | None, **wish: Any) -> Run:
-        return await self._kitchen.wait(
-            await self._kitchen.engine.tasks.resume(run, ResumeRequest(prompt=prompt, **wish))
+        return await self._runner.wait(
+            await self._runner.engine.tasks.resume(run, ResumeRequest(prompt=prompt, **wish))
         )
 
     def leaves(self, run: Run) -> list[str]:
-        return [one.id for one in self._kitchen.engine.read.below(run.id) if one.session_id]
+        return [one.id for one in self._runner.engine.read.below(run.id) if one.session_id]
 
 
-def test_a_single_agent_goes_on_with_its_session_and_everything_else_as_a_chain(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_single_agent_resumes_its_session(home: Path, project: Path, programs: Bin) -> None:
     program = programs("fake-claude", AGENT)
 
     async def scene() -> None:
@@ -394,9 +388,7 @@ def test_a_single_agent_goes_on_with_its_session_and_everything_else_as_a_chain(
     asyncio.run(scene())
 
 
-def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
-    home: Path, project: Path, programs: Bin
-) -> None:
+def test_prompt_for_chain_with_several_sessions_is_refused(home: Path, project: Path, programs: Bin) -> None:
     program = programs("fake-claude", AGENT)
 
     async def scene() -> None:

@@ -36,25 +36,25 @@ def gate(**more: Any) -> dict[str, Any]:
     return {"run": "r1", "passed": False, "command": "make test", "exit_code": 2, "timed_out": False, **more}
 
 
-def test_a_stage_is_a_step_or_all_members_of_its_group() -> None:
+def test_stage_is_a_step_or_a_group() -> None:
     mixed = chain(None, 1, 1, 2, 2, None)
     assert [list(stage_of(mixed, step)) for step in range(6)] == [[0], [1, 2], [1, 2], [3, 4], [3, 4], [5]]
 
 
-def test_a_groups_result_has_each_members_under_its_name() -> None:
+def test_group_result_names_each_member() -> None:
     grouped = chain(1, 1, 1)
     assert stage_result(grouped, range(3), ["one\n", None, "three"]) == "## a0\n\none\n\n## a2\n\nthree"
     assert stage_result(grouped, range(3), [None, None, None]) is None
 
 
-def test_results_that_are_large_together_are_cut_to_what_a_result_may_have() -> None:
+def test_large_group_results_are_truncated() -> None:
     joined = stage_result(chain(1, 1), range(2), ["ä" * RESULT_LIMIT, "b" * RESULT_LIMIT])
     assert joined is not None
     assert len(joined.encode()) < RESULT_LIMIT + 100
     assert joined.endswith("b" * 1000)
 
 
-def test_the_result_before_is_that_of_the_stage_before() -> None:
+def test_previous_result_is_that_of_the_previous_stage() -> None:
     mixed = chain(None, 1, 1, None, previous="from another chain\n")
     results = ["zero\n", "one", "two", None]
     assert previous_result(mixed, 0, results) == "from another chain"
@@ -62,26 +62,26 @@ def test_the_result_before_is_that_of_the_stage_before() -> None:
     assert previous_result(mixed, 3, results) == "## a1\n\none\n\n## a2\n\ntwo"
 
 
-def test_blanks_are_filled_once_and_other_braces_stay() -> None:
+def test_placeholders_are_filled_once() -> None:
     form = spec(prompt="{{task}} | {{ previous.result }} | {{other}}")
     filled = iteration_spec(form, "the {{previous.result}}", "found {{task}}")
     assert filled.prompt == "the {{previous.result}} | found {{task}} | {{other}}"
     assert filled.argv == ("/bin/a", "-x", filled.prompt)
 
 
-def test_blanks_that_are_not_ours_stay_as_they_are() -> None:
+def test_unknown_placeholders_are_kept() -> None:
     text = "Explain {{task}} and {{previous.result}}"
     assert iteration_spec(replace(spec(prompt=text), blanks=()), "T", "P").prompt == text
     assert iteration_spec(replace(spec(prompt=text), blanks=(PREVIOUS,)), "T", "P").prompt == "Explain {{task}} and P"
 
 
-def test_a_nul_in_a_result_or_in_a_gates_words_does_not_keep_the_next_step_from_starting() -> None:
+def test_nul_in_result_or_feedback_is_replaced() -> None:
     filled = iteration_spec(spec(prompt="now: {{previous.result}}"), None, "a\0b")
     assert filled.argv == ("/bin/a", "-x", "now: a\ufffdb")
     assert iteration_spec(spec(), None, "", "it \0 failed").prompt == "do it\n\nit \ufffd failed"
 
 
-def test_a_prompt_without_blanks_is_the_very_same_spec() -> None:
+def test_prompt_without_placeholders_keeps_the_spec() -> None:
     plain = spec()
     assert iteration_spec(plain, "task", "before") is plain
 
@@ -91,11 +91,11 @@ def test_who_has_no_prompt_is_told_nothing() -> None:
     assert iteration_spec(silent, "task", "before", "it failed") is silent
 
 
-def test_a_prompt_that_becomes_empty_is_no_argument() -> None:
+def test_empty_prompt_is_no_argument() -> None:
     assert iteration_spec(spec(prompt="{{previous.result}}"), None, "").argv == ("/bin/a", "-x")
 
 
-def test_a_prompt_that_becomes_too_large_is_an_error_that_says_so() -> None:
+def test_too_large_prompt_is_an_error() -> None:
     with pytest.raises(PromptError, match=r"the prompt for a has \d+ bytes; the limit is 64 KiB"):
         iteration_spec(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
 
@@ -130,7 +130,7 @@ def test_gate_feedback_for_timeout_and_success() -> None:
     assert gate_feedback(gate(passed=True)) is None
 
 
-def test_the_last_lines_are_whole_unless_there_is_only_one() -> None:
+def test_last_lines_are_whole_lines() -> None:
     assert last_lines("one\ntwo\nthree\n", 9) == "three"
     assert last_lines("ab\n", 100) == "ab"
     assert last_lines("x" * 50, 10) == "x" * 10
@@ -150,7 +150,7 @@ def run(**more: Any) -> Run:
         ({"reason": Reason.ERROR}, "reached"),
     ],
 )
-def test_who_goes_on_with_a_session_is_told_why_it_was_interrupted(facts: dict[str, Any], word: str) -> None:
+def test_resumed_session_prompt_names_the_interruption(facts: dict[str, Any], word: str) -> None:
     before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it", loop=True)
     again = resume_interrupted(before, run(**facts))
     assert again is not None
@@ -159,7 +159,7 @@ def test_who_goes_on_with_a_session_is_told_why_it_was_interrupted(facts: dict[s
     assert again.argv[2:5] == ("--resume", "s-1", "--fork-session")
 
 
-def test_no_session_or_a_program_without_sessions_cannot_be_gone_on_with() -> None:
+def test_interrupted_run_without_session_is_not_resumed() -> None:
     before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it")
     assert resume_interrupted(before, run(session_id=None)) is None
     assert resume_interrupted(spec(), run()) is None

@@ -12,7 +12,7 @@ from world import Bin
 from hocket.model import Spec
 
 
-def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project: Path, agent: Bin) -> None:
+def test_worktree_is_kept_while_a_run_is_created_there(home: Path, project: Path, agent: Bin) -> None:
     make_repository(project, readme="hello\n")
     agent("failing", "raise SystemExit(3)")
 

@@ -54,14 +54,14 @@ def made(repository: Path, step: int = 1, base: str = "HEAD") -> Worktree:
 # --- Repositories -------------------------------------------------------------------------------------------
 
 
-def test_a_repository_is_found_from_a_folder_in_it_with_the_way_to_that_folder(repository: Path) -> None:
+def test_repository_is_found_from_a_subfolder(repository: Path) -> None:
     assert find_repository(str(repository), ASK) == (str(repository), "")
     assert find_repository(str(repository / "sub"), ASK) == (str(repository), "sub")
     (repository.parent / "link").symlink_to(repository / "sub")
     assert find_repository(str(repository.parent / "link"), ASK) == (str(repository), "sub")
 
 
-def test_the_caller_s_word_for_another_repository_does_not_count(repository: Path, world: Path) -> None:
+def test_git_variables_of_the_caller_are_ignored(repository: Path, world: Path) -> None:
     make_repository(world / "other")
     lies = {"GIT_DIR": str(world / "other/.git"), "GIT_WORK_TREE": str(world / "other"), "GIT_INDEX_FILE": "/x"}
     assert find_repository(str(repository), Git({**ENV, **lies})) == (str(repository), "")
@@ -109,13 +109,13 @@ def _taken(folder: Path) -> Path:
         (_taken, "has a branch 'hocket'"),
     ],
 )
-def test_where_no_worktree_can_be_made_it_is_said_why(make: Callable[[Path], Path], words: str, tmp_path: Path) -> None:
+def test_impossible_worktree_error_says_why(make: Callable[[Path], Path], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         find_repository(str(make(tmp_path)), ASK)
     assert caught.value.hint
 
 
-def test_without_git_that_is_what_is_said(repository: Path, tmp_path: Path) -> None:
+def test_missing_git_is_reported(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(ProgramNotFound, match="git is not installed"):
         find_repository(str(repository), Git({"PATH": str(tmp_path)}))
 
@@ -127,7 +127,7 @@ def test_without_git_that_is_what_is_said(repository: Path, tmp_path: Path) -> N
     "agent",
     ["builder", "../shop/.claude/agents/reviewer.md", "./a b", "x.lock", "-x", "..", "@{", "a~^:?*[\\", "ü", "é" * 99],
 )
-def test_every_agent_has_a_branch_that_git_takes(repository: Path, agent: str) -> None:
+def test_every_agent_name_gives_a_valid_branch(repository: Path, agent: str) -> None:
     tree = worktree(repository, agent=agent)
     git(repository, "check-ref-format", "--branch", tree.branch)
     assert Path(tree.path).parent == repository.parent / "h/worktrees"
@@ -137,7 +137,7 @@ def test_every_agent_has_a_branch_that_git_takes(repository: Path, agent: str) -
 # --- Making -------------------------------------------------------------------------------------------------
 
 
-def test_a_worktree_has_its_own_branch_and_the_user_s_tree_stays_as_it_was(repository: Path) -> None:
+def test_worktree_does_not_change_the_users_tree(repository: Path) -> None:
     (repository / "readme").write_text("not committed\n")
     (repository / "staged").write_text("x")
     git(repository, "add", "staged")
@@ -149,7 +149,7 @@ def test_a_worktree_has_its_own_branch_and_the_user_s_tree_stays_as_it_was(repos
     assert picture(repository) == before
 
 
-def test_nothing_of_the_repository_s_own_is_run(repository: Path, tmp_path: Path) -> None:
+def test_worktree_runs_nothing_of_the_repository(repository: Path, tmp_path: Path) -> None:
     trap(repository, tmp_path)
     trusted, tree = Git(ENV, str(repository), lambda _: True), worktree(repository)
     ensure(tree, trusted, fresh=True)
@@ -185,7 +185,7 @@ def _still_locked(tree: Worktree) -> None:
 
 
 @pytest.mark.parametrize("cut", [_half_done, _folder_lost, _only_a_branch, _only_a_folder, _still_locked])
-def test_what_a_crash_left_of_making_one_is_made_good(repository: Path, cut: Callable[[Worktree], None]) -> None:
+def test_unfinished_worktree_is_replaced(repository: Path, cut: Callable[[Worktree], None]) -> None:
     tree = made(repository)
     cut(tree)
     ensure(tree, ASK, fresh=True)
@@ -193,14 +193,14 @@ def test_what_a_crash_left_of_making_one_is_made_good(repository: Path, cut: Cal
     assert (branches(repository), worktrees(repository)) == ([tree.branch], [tree.path])
 
 
-def test_one_in_which_somebody_has_worked_is_left_alone(repository: Path) -> None:
+def test_used_worktree_is_not_changed(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / "work").write_text("precious")
     ensure(tree, ASK, fresh=False)
     assert (Path(tree.path) / "work").read_text() == "precious"
 
 
-def test_one_that_somebody_removed_comes_back_with_what_was_committed(repository: Path) -> None:
+def test_removed_worktree_is_restored_from_its_branch(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / "work").write_text("precious")
     commit = commit_all(Path(tree.path))
@@ -210,7 +210,7 @@ def test_one_that_somebody_removed_comes_back_with_what_was_committed(repository
     assert ((Path(tree.path) / "work").read_text(), head_of(tree, ASK)) == ("precious", commit)
 
 
-def test_a_folder_that_is_no_worktree_any_more_is_refused_and_kept(repository: Path) -> None:
+def test_folder_that_is_no_worktree_is_refused_and_kept(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / ".git").unlink()
     with pytest.raises(UsageError, match="no longer a worktree"):
@@ -218,7 +218,7 @@ def test_a_folder_that_is_no_worktree_any_more_is_refused_and_kept(repository: P
     assert (Path(tree.path) / "readme").exists()
 
 
-def test_a_branch_with_commits_is_never_begun_anew(repository: Path) -> None:
+def test_branch_with_commits_is_never_reset(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / "work").touch()
     commit = commit_all(Path(tree.path))
@@ -227,7 +227,7 @@ def test_a_branch_with_commits_is_never_begun_anew(repository: Path) -> None:
     assert git(repository, "rev-parse", tree.branch) == commit
 
 
-def test_why_git_could_not_make_it_is_told(repository: Path) -> None:
+def test_worktree_error_has_the_git_error(repository: Path) -> None:
     tree = worktree(repository)
     (repository.parent / "h").write_text("a file where a folder is needed")
     with pytest.raises(UsageError, match=r"no worktree can be made"):
@@ -238,7 +238,7 @@ def test_why_git_could_not_make_it_is_told(repository: Path) -> None:
     assert (branches(repository), Path(tree.path).exists()) == ([], False)
 
 
-def test_many_at_once_in_one_repository_all_succeed(repository: Path) -> None:
+def test_parallel_worktrees_of_one_repository_succeed(repository: Path) -> None:
     trees = [worktree(repository, step) for step in range(1, 9)]
     errors: list[HocketError] = []
 
@@ -260,7 +260,7 @@ def test_many_at_once_in_one_repository_all_succeed(repository: Path) -> None:
 # --- Looking and taking away --------------------------------------------------------------------------------
 
 
-def test_a_worktree_with_nothing_of_its_own_is_taken_away_with_its_branch(repository: Path) -> None:
+def test_spent_worktree_is_removed_with_its_branch(repository: Path) -> None:
     tree = made(repository)
     assert status_of(tree, ASK) == WorktreeStatus(tree.base, 0, 0, is_spent=True, has_folder=True, branch=tree.branch)
     assert remove(tree, ASK)
@@ -320,7 +320,7 @@ def _committed_and_gone_back(tree: Path) -> None:
         (_committed_and_gone_back, 0, 0),
     ],
 )
-def test_one_with_anything_of_its_own_is_kept(
+def test_worktree_with_own_work_is_kept(
     repository: Path, work: Callable[[Path], None], commits: int, uncommitted: int
 ) -> None:
     (repository / ".gitignore").write_text("build/\n__pycache__/\n")
@@ -360,7 +360,7 @@ def _committed_detached_and_named(tree: Path) -> None:
         (_ignored, "hocket/7-jklmno/1-builder", "ignored by git, and nowhere else: build/"),
     ],
 )
-def test_commits_are_told_where_they_are_and_so_is_all_else_that_could_be_lost(
+def test_status_names_everything_that_could_be_lost(
     repository: Path, work: Callable[[Path], None], branch: str | None, besides: str | None
 ) -> None:
     (repository / ".gitignore").write_text("build/\n")
@@ -383,7 +383,7 @@ def test_what_tools_make_by_themselves_keeps_nothing(repository: Path) -> None:
     assert remove(tree, ASK)
 
 
-def test_git_has_the_last_word_before_anything_is_taken_away(repository: Path) -> None:
+def test_git_checks_again_before_removal(repository: Path) -> None:
     """Something came to be in it after it was looked at."""
     tree = made(repository)
     assert status_of(tree, ASK).is_spent
@@ -392,7 +392,7 @@ def test_git_has_the_last_word_before_anything_is_taken_away(repository: Path) -
     assert ((Path(tree.path) / "late").read_text(), branches(repository)) == ("precious", [tree.branch])
 
 
-def test_taking_away_what_is_half_gone_takes_the_rest_and_never_a_commit(repository: Path) -> None:
+def test_removal_of_partial_worktree_keeps_commits(repository: Path) -> None:
     tree = made(repository)
     _folder_lost(tree)
     assert status_of(tree, ASK).is_spent
@@ -408,13 +408,11 @@ def test_taking_away_what_is_half_gone_takes_the_rest_and_never_a_commit(reposit
 # --- WorktreeBase ----------------------------------------------------------------------------------------------
 
 
-def test_without_anybody_before_it_begins_with_the_repository_s_own_commit(repository: Path) -> None:
+def test_first_worktree_begins_with_repository_head(repository: Path) -> None:
     assert find_base(str(repository), [], ASK) == WorktreeBase(git(repository, "rev-parse", "HEAD"))
 
 
-def test_it_begins_with_what_the_latest_before_has_committed_in_the_same_repository(
-    repository: Path, world: Path
-) -> None:
+def test_worktree_begins_with_last_earlier_commit(repository: Path, world: Path) -> None:
     make_repository(world / "other")
     first, second, foreign = made(repository, 1), made(repository, 2), made(world / "other", 3)
     for tree in (first, second, foreign):
@@ -431,14 +429,14 @@ def test_it_begins_with_what_the_latest_before_has_committed_in_the_same_reposit
     assert find_base(str(repository), before, ASK).remarks[0].endswith(": a, b, c and 1 more")
 
 
-def test_one_that_is_gone_altogether_is_passed_over(repository: Path) -> None:
+def test_missing_worktree_is_skipped_as_base(repository: Path) -> None:
     first, second = made(repository, 1), made(repository, 2)
     _committed(Path(first.path))
     assert remove(second, ASK)
     assert find_base(str(repository), [(first,), (second,)], ASK).commit == head_of(first, ASK)
 
 
-def test_of_a_group_the_one_that_committed_counts_and_several_are_not_joined(repository: Path) -> None:
+def test_group_commits_are_not_merged(repository: Path) -> None:
     one, two, three = (made(repository, step) for step in (1, 2, 3))
     assert find_base(str(repository), [(one, two, three)], ASK) == WorktreeBase(one.base)
     _committed(Path(two.path))
@@ -465,7 +463,7 @@ class Counted(Git):
         return super().__call__(cwd, *args, patience=patience, cancellable=cancellable)
 
 
-def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:
+def test_long_history_needs_one_git_command(repository: Path) -> None:
     tree, ask = made(repository), Counted(ENV)
     contents_of(tree, ask)
     before, ask.lists = ask.lists, 0
@@ -476,9 +474,7 @@ def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
-def test_a_commit_that_no_branch_has_is_found_wherever_it_is_in_the_history(
-    repository: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_without_branch_is_always_found(repository: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "COMMITS_AT_ONCE", at_once)
     tree = made(repository)
     for number in range(5):

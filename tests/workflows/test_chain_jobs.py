@@ -26,9 +26,7 @@ def no_thread(*_: Any) -> Any:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_gate_without_a_thread_has_not_passed(
-    home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gate_without_a_thread_fails(home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             monkeypatch.setattr(runner.engine._chains._gates._threads, "submit", no_thread)
@@ -42,7 +40,7 @@ def test_a_gate_without_a_thread_has_not_passed(
     asyncio.run(scene())
 
 
-def test_evidence_that_cannot_be_had_is_unreadable_and_ends_nothing(
+def test_failed_snapshot_is_unreadable_and_ends_nothing(
     home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_deep(cwd: str, env: object) -> directory_state.Snapshot:
@@ -61,9 +59,7 @@ def test_evidence_that_cannot_be_had_is_unreadable_and_ends_nothing(
     asyncio.run(scene())
 
 
-def test_what_fails_for_no_known_reason_is_tried_again(
-    home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unexpected_error_is_retried(home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once where a gate's word is recorded, and once where the chain decides what comes next."""
     monkeypatch.setattr(chain_driver, "UNEXPECTED_RETRY", 0.05)
 
