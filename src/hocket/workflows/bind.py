@@ -225,11 +225,19 @@ class _AgentFinder:
         return self._grants[key][1]
 
     def trust_notices(self, agent: Agent) -> Iterator[str]:
-        """Trust notices that neither an earlier step nor the calling run has given."""
-        found = _trust_notice(agent, self._request.directory)
-        if found and found not in self._notices and self._ceiling.caller is None:
-            self._notices.add(found)
-            yield found
+        """Notices about what is disabled for lack of trust, unless an earlier step or the caller has given them."""
+        if agent.changed:
+            why, folder = f"{agent.changed} has changed since it was approved", agent.changed
+        elif agent.disabled:
+            folder = agent.cwd or self._request.directory
+            why = f"{folder} is not trusted"
+        else:
+            return
+        disabled = ", ".join(agent.disabled) or "its settings"
+        notice = f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
+        if notice not in self._notices and self._ceiling.caller is None:
+            self._notices.add(notice)
+            yield notice
 
 
 def _named_chain(request: StartRequest, find: _AgentFinder) -> ChainConfig | None:
@@ -463,19 +471,6 @@ def _lists(agent: Agent) -> dict[str, str]:
         "AGENT_MCP_SERVERS": known.allowed_servers if known else None,
     }
     return {name: json.dumps(value) for name, value in lists.items()}
-
-
-def _trust_notice(agent: Agent, cwd: str) -> str | None:
-    """A notice about what is disabled because the agent's folder is not trusted."""
-    if agent.changed:
-        why, folder = f"{agent.changed} has changed since it was approved", agent.changed
-    elif agent.disabled:
-        folder = agent.cwd or cwd
-        why = f"{folder} is not trusted"
-    else:
-        return None
-    disabled = ", ".join(agent.disabled) or "its settings"
-    return f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
 
 
 def _configured_arguments(

@@ -36,7 +36,7 @@ from hocket.workflows.chain_worktrees import ChainWorktrees, Prepared
 from hocket.workflows.directory_state import Snapshot
 from hocket.workflows.isolation import has_restrictions, spec_in_directory
 from hocket.workflows.start import RunBatch, Starter
-from hocket.workflows.worktrees import WorktreeBase, WorktreeStatus
+from hocket.workflows.worktrees import WorktreeStatus, find_base, worktree_for
 
 MAX_DELAY = 60.0
 """A timer does not count while the machine sleeps, so a pause is checked again this often."""
@@ -385,7 +385,7 @@ class Chains:
             if step.isolation is None:
                 prepared = Prepared(await self._worktrees.run(spec_in_directory, step, None))
             else:
-                tree = state.trees.get(index) or await self._choose_worktree(state, index)
+                tree = state.trees.get(index) or await self._choose_worktree(state, index, step.isolation.repository)
                 if tree is None:
                     return
                 fresh = state.is_unused(index)
@@ -395,16 +395,19 @@ class Chains:
         if self._is_current_job(state, index):
             state.prepared[index] = prepared
 
-    async def _choose_worktree(self, state: ChainState, index: int) -> Worktree | None:
+    async def _choose_worktree(self, state: ChainState, index: int, repository: str) -> Worktree | None:
         """The worktree that a step had before, or a new one; None if it is not needed any more."""
         step, remarks = state.chain.steps[index], tuple[str, ...]()
         async with state.base_lock:
             tree = step.isolation.tree if step.isolation else None
             if tree is None or not await self._worktrees.exists(step, tree):
-                peer = state.peer_tree(index)
-                base = WorktreeBase(peer.base) if peer else await self._worktrees.base(step, state.trees_before(index))
-                number, remarks = state.chain.first + index + 1, base.remarks
-                tree = self._worktrees.new(step, base.commit, (state.number, state.id), number)
+                if (peer := state.peer_tree(index)) is not None:
+                    base = peer.base
+                else:
+                    before, git = state.trees_before(index), self._worktrees.git(step)
+                    base, remarks = await self._worktrees.run(find_base, repository, before, git)
+                number, chain = state.chain.first + index + 1, (state.number, state.id)
+                tree = worktree_for(self._worktrees.home, repository, base, chain, number, step.agent)
             root = self._journal.live.get(state.id)
             if root is None or not self._is_current_job(state, index):
                 return None

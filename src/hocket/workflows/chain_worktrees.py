@@ -6,7 +6,7 @@ The git commands are in ``worktrees``, and what an agent may do in a worktree is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from hocket.trust.approvals import is_trusted
 from hocket.workflows import worktrees
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import spec_in_directory
-from hocket.workflows.worktrees import WorktreeBase, WorktreeStatus
+from hocket.workflows.worktrees import WorktreeStatus
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ChainWorktrees:
     """One per server."""
 
     def __init__(self, home: str) -> None:
-        self._home = home
+        self.home = home
         self._threads = ThreadPoolExecutor(4, "hocket-worktree")
         # A pool of their own: what cancels a checkout must not wait behind checkouts.
         self._sweeps = ThreadPoolExecutor(1, "hocket-worktree-sweep")
@@ -49,17 +49,8 @@ class ChainWorktrees:
 
     def git(self, step: Step, cookie: str | None = None) -> Git:
         """Git for a step, trusted as far as the step's own folder is."""
-        trusts = partial(is_trusted, home=self._home, environ=step.spec.env)
+        trusts = partial(is_trusted, home=self.home, environ=step.spec.env)
         return Git(step.spec.env, step.spec.cwd, trusts, cookie)
-
-    async def base(self, step: Step, before: Sequence[Sequence[Worktree]]) -> WorktreeBase:
-        """The commit that a new worktree of a step begins with."""
-        repository = step.isolation.repository if step.isolation else ""
-        return await self.run(worktrees.find_base, repository, before, self.git(step))
-
-    def new(self, step: Step, base: str, chain: tuple[int, str], number: int) -> Worktree:
-        repository = step.isolation.repository if step.isolation else ""
-        return worktrees.worktree_for(self._home, repository, base, chain, number, step.agent)
 
     async def exists(self, step: Step, tree: Worktree) -> bool:
         return await self.run(worktrees.exists, tree, self.git(step))

@@ -36,10 +36,6 @@ _COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
 _ERROR_LENGTH = 400
 
 
-def _trusts_nothing(_: str) -> bool:
-    return False
-
-
 class Git:
     """Git with one caller's environment, without the variables that would name another repository.
 
@@ -51,7 +47,7 @@ class Git:
         self,
         env: Mapping[str, str],
         folder: str | None = None,
-        trusts: Callable[[str], bool] = _trusts_nothing,
+        trusts: Callable[[str], bool] = lambda _: False,
         cookie: str | None = None,
     ) -> None:
         clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}

@@ -90,14 +90,12 @@ class WorktreeCleanup:
             return [await self._prune_one(one, older, dry) for one in chosen]
 
     def _find(self, names: Collection[str]) -> Iterator[KeptWorktree]:
-        numbers = {int(found[1]) for name in names if (found := _NUMBER.match(name))}
-        for number in sorted(numbers):
+        for number in sorted({int(found[1]) for name in names if (found := _NUMBER.match(name))}):
             with suppress(NotFound):  # not a folder of ours
-                yield from self._of_chain(self._read.find(str(number)), names)
+                run = self._read.find(str(number))
+                yield from self._of_chain(run, names) if run.kind is Kind.CHAIN else ()
 
     def _of_chain(self, run: Run, names: Collection[str]) -> Iterator[KeptWorktree]:
-        if run.kind is not Kind.CHAIN:
-            return
         last = run
         while (later := self._read.last_resuming(last)) is not None:
             last = later
