@@ -75,7 +75,7 @@ ARCHITECTS = ("software-architect", "data-pipeline-architect", "security-auditor
 
 
 @pytest.mark.req("S4-21", "S4-27")
-def test_without_a_project_folder_there_are_the_global_agents_and_no_warning(hocket: Hocket, theirs: Path) -> None:
+def test_global_agents_without_a_project_folder(hocket: Hocket, theirs: Path) -> None:
     define(theirs, *ARCHITECTS)
     assert headline(hocket) == "3 agents: 3 global"
     found = table(hocket)
@@ -96,7 +96,7 @@ def test_a_project_folder_without_agents_changes_nothing(
 
 
 @pytest.mark.req("S4-23", "S4-28")
-def test_agents_of_both_places_are_there_together(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_project_and_global_agents_are_merged(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, *ARCHITECTS)
     define(mine, "project-engineer", "custom-tool")
     assert headline(hocket) == "5 agents: 3 global, 2 project-local, no conflicts"
@@ -106,7 +106,7 @@ def test_agents_of_both_places_are_there_together(hocket: Hocket, theirs: Path, 
 
 
 @pytest.mark.req("S4-29", "S4-19")
-def test_a_projects_agent_stands_before_a_global_one_of_its_name(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_project_agent_overrides_a_global_one(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, *ARCHITECTS)
     define(mine, "software-architect", "project-engineer")
     assert headline(hocket) == "4 agents: 2 global, 2 project-local, 1 override"
@@ -125,7 +125,7 @@ def test_a_projects_agent_stands_before_a_global_one_of_its_name(hocket: Hocket,
 
 
 @pytest.mark.req("S4-31")
-def test_deprecated_files_are_hidden_and_told(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_deprecated_files_are_hidden_and_reported(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "software-architect", "data-pipeline-architect")
     define(theirs, "old-tool", file="old-tool.md.deprecated")
     define(mine, "project-engineer")
@@ -142,7 +142,7 @@ def test_deprecated_files_are_hidden_and_told(hocket: Hocket, theirs: Path, mine
 
 @pytest.mark.req("S4-25")
 @pytest.mark.parametrize("broken", [False, True])
-def test_nothing_anywhere_is_two_with_the_places_and_what_helps(hocket: Hocket, mine: Path, broken: bool) -> None:
+def test_no_agents_at_all_is_an_error(hocket: Hocket, mine: Path, broken: bool) -> None:
     if broken:
         mine.mkdir(parents=True)
         (mine / "broken.md").write_text("no head at all\n")
@@ -151,15 +151,15 @@ def test_nothing_anywhere_is_two_with_the_places_and_what_helps(hocket: Hocket, 
     assert done.stdout.startswith("no agents")
     assert ("broken.md" in done.stdout) == broken
     assert "hocket: no agents found" in done.stderr
-    for told in (str(mine), ".claude/agents", "1.", "2.", "3.", "help"):
-        assert told in done.stderr
+    for reported in (str(mine), ".claude/agents", "1.", "2.", "3.", "help"):
+        assert reported in done.stderr
     as_json = hocket("agents", "--json")
     assert as_json.returncode == 2
     assert counts(json.loads(as_json.stdout)) == (0, 0, 0)
 
 
 @pytest.mark.req("S4-26")
-def test_a_missing_global_folder_is_a_warning_while_there_are_others(hocket: Hocket, mine: Path, theirs: Path) -> None:
+def test_missing_global_folder_is_a_warning(hocket: Hocket, mine: Path, theirs: Path) -> None:
     define(mine, "engineer")
     done = hocket("agents")
     assert done.returncode == 0
@@ -170,7 +170,7 @@ def test_a_missing_global_folder_is_a_warning_while_there_are_others(hocket: Hoc
 
 
 @pytest.mark.req("S4-26")
-def test_a_missing_global_folder_is_two_where_it_is_asked_for(hocket: Hocket, mine: Path, theirs: Path) -> None:
+def test_missing_global_folder_is_an_error_when_strict(hocket: Hocket, mine: Path, theirs: Path) -> None:
     define(mine, "engineer")
     done = hocket("agents", "--strict")
     assert done.returncode == 2
@@ -183,7 +183,7 @@ def test_a_missing_global_folder_is_two_where_it_is_asked_for(hocket: Hocket, mi
 # --- What is wrong ------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_left_out_is_a_row_with_its_line_and_reason(hocket: Hocket, theirs: Path) -> None:
+def test_ignored_file_is_listed_with_its_reason(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "good")
     (theirs / "nameless.md").write_text("---\ndescription: x\n---\n")
     done = hocket("agents")
@@ -193,7 +193,7 @@ def test_a_file_that_is_left_out_is_a_row_with_its_line_and_reason(hocket: Hocke
     assert "name" in row.partition("nameless.md")[2]
 
 
-def test_a_definition_that_is_left_out_is_one_only_where_it_is_asked_for(hocket: Hocket, theirs: Path) -> None:
+def test_ignored_definition_fails_only_when_strict(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "good")
     (theirs / "nameless.md").write_text("---\ndescription: x\n---\n")
     strict = hocket("agents", "--strict", "--json")
@@ -204,9 +204,7 @@ def test_a_definition_that_is_left_out_is_one_only_where_it_is_asked_for(hocket:
 
 
 @pytest.mark.parametrize("broken", ["[agents\n", "[agents.x]\nnonsense = 1\n", "\0"])
-def test_a_broken_configuration_is_a_problem_and_takes_nothing_down(
-    hocket: Hocket, theirs: Path, project: Path, broken: str
-) -> None:
+def test_broken_configuration_is_listed_as_a_problem(hocket: Hocket, theirs: Path, project: Path, broken: str) -> None:
     define(theirs, "good")
     (project / "hocket.toml").write_text(broken)
     found = table(hocket)
@@ -217,7 +215,7 @@ def test_a_broken_configuration_is_a_problem_and_takes_nothing_down(
     assert table(hocket)["problems"] == []
 
 
-def test_what_a_definition_says_cannot_steer_the_terminal(hocket: Hocket, theirs: Path) -> None:
+def test_definition_text_cannot_control_the_terminal(hocket: Hocket, theirs: Path) -> None:
     theirs.mkdir(parents=True)
     evil = "\\e[2J\\e]0;owned\\a\\x9b31mred\\u202e"
     (theirs / "x.md").write_text(f'---\nname: "x"\ndescription: "{evil}"\nmodel: "{evil}"\ntools: ["{evil}"]\n---\n')
@@ -242,14 +240,14 @@ def test_the_agents_of_another_project_are_listed(hocket: Hocket, theirs: Path, 
 
 
 @pytest.mark.req("S1-54")
-def test_a_project_may_be_named_as_the_configuration_names_it(hocket: Hocket, home: Path, world: Path) -> None:
+def test_project_can_be_a_configured_name(hocket: Hocket, home: Path, world: Path) -> None:
     define(world / "other/.claude/agents", "their-engineer")
     (home / "config.toml").write_text(f'[projects]\nshop = "{world / "other"}"\n')
     assert counts(table(hocket, "--project", "shop")) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("words", [[], ["--json"], ["--why", "x"]])
-def test_a_project_that_is_not_there_is_two_with_its_path(hocket: Hocket, world: Path, words: list[str]) -> None:
+def test_missing_project_is_refused_with_its_path(hocket: Hocket, world: Path, words: list[str]) -> None:
     done = hocket("agents", "--project", "../nosuch", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert str(world / "nosuch") in done.stderr
@@ -265,8 +263,8 @@ def test_an_override_is_shown_with_both_files_and_the_reason(hocket: Hocket, the
     done = hocket("agents", "builder")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Selected Agent: builder (project-local)\n")
-    for told in (".claude/agents/builder.md", "~/.claude/agents/builder.md", "because"):
-        assert told in done.stdout
+    for reported in (".claude/agents/builder.md", "~/.claude/agents/builder.md", "because"):
+        assert reported in done.stdout
 
 
 @pytest.mark.req("S4-24", "S4-52")
@@ -279,7 +277,7 @@ def test_an_agent_of_the_project_alone_is_shown_as_project_local(hocket: Hocket,
     assert hocket("agents", "planner").stdout.startswith("Selected Agent: planner (global)\n")
 
 
-def test_a_name_that_cannot_be_typed_goes_by_its_address(hocket: Hocket, theirs: Path) -> None:
+def test_untypable_name_is_found_by_its_address(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "Code Reviewer", file="cr.md")
     address = table(hocket)["by_name"]["Code Reviewer"]["address"]
     assert f"Code Reviewer ({address})" in hocket("agents").stdout
@@ -289,7 +287,7 @@ def test_a_name_that_cannot_be_typed_goes_by_its_address(hocket: Hocket, theirs:
 
 
 @pytest.mark.parametrize("word", ["", "bulider", "../builder", "..", "a/b", "x" * 300, "builder\n", "\uff0f"])
-def test_an_unknown_agent_is_two(hocket: Hocket, theirs: Path, word: str) -> None:
+def test_unknown_agent_is_refused(hocket: Hocket, theirs: Path, word: str) -> None:
     define(theirs, "builder")
     for words in (["--json"], [], ["--why"]):
         done = hocket("agents", word, *words)
@@ -300,12 +298,12 @@ def test_an_unknown_agent_is_two(hocket: Hocket, theirs: Path, word: str) -> Non
     )
 
 
-def test_why_tells_every_place_and_where_each_property_is_from(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_why_lists_candidates_and_property_origins(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "builder", head="model: opus\n")
     define(mine, "builder", head="model: sonnet\ntools: Read, Edit\n")
-    told = hocket("agents", "--why", "builder")
-    assert told.stdout == hocket("agents", "builder", "--why").stdout
-    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    reported = hocket("agents", "--why", "builder")
+    assert reported.stdout == hocket("agents", "builder", "--why").stdout
+    lines = [" ".join(line.split()) for line in reported.stdout.splitlines()]
     assert "✓ used project-local .claude/agents/builder.md:2" in lines
     assert any(line.startswith("shadowed global ~/.claude/agents/builder.md:2") for line in lines)
     assert "model sonnet (.claude/agents/builder.md:4)" in lines
@@ -314,21 +312,21 @@ def test_why_tells_every_place_and_where_each_property_is_from(hocket: Hocket, t
     assert any("agents-library" in line and "does not exist" in line for line in lines)
 
 
-def test_why_is_data_too(hocket: Hocket, theirs: Path, mine: Path, home: Path) -> None:
+def test_why_is_available_as_json(hocket: Hocket, theirs: Path, mine: Path, home: Path) -> None:
     define(theirs, "builder", head="model: opus\n")
     (home / "config.toml").write_text('[agents.builder]\nmodel = "haiku"\n')
     (mine / "sub").mkdir(parents=True)
     (mine / "sub/builder.md").write_text("---\nname: builder\n---\n")
     done = hocket("agents", "builder", "--why", "--json")
-    told = json.loads(done.stdout)
-    verdicts = [(one["verdict"], one["path"]) for one in told["candidates"]]
+    reported = json.loads(done.stdout)
+    verdicts = [(one["verdict"], one["path"]) for one in reported["candidates"]]
     assert ("skipped", str(mine / "sub/builder.md")) in verdicts
     assert ("used", str(theirs / "builder.md")) in verdicts
-    (model,) = [field for field in told["fields"] if field["field"] == "model"]
+    (model,) = [field for field in reported["fields"] if field["field"] == "model"]
     assert (model["value"], model["path"], model["instead_of"]) == ("haiku", str(home / "config.toml"), "opus")
 
 
-def test_what_needs_trust_is_marked_with_the_line_to_type(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_missing_approval_is_shown_with_its_command(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "builder")
     path = define(mine, "builder")
     assert table(hocket)["by_name"]["builder"]["needs_trust"]
@@ -337,7 +335,7 @@ def test_what_needs_trust_is_marked_with_the_line_to_type(hocket: Hocket, theirs
 
 
 @pytest.mark.req("S4-50")
-def test_duplicate_files_are_told_with_the_one_that_wins(hocket: Hocket, mine: Path) -> None:
+def test_duplicate_files_are_reported_with_the_winner(hocket: Hocket, mine: Path) -> None:
     for number in range(4):
         define(mine, "builder", file=f"b{number}.md", head=f"version: 1.0.{number}\n")
     *losers, winner = (str(mine / name) for name in os.listdir(mine))
@@ -350,13 +348,13 @@ def test_duplicate_files_are_told_with_the_one_that_wins(hocket: Hocket, mine: P
     verdicts = {one["path"]: one["verdict"] for one in why["candidates"] if one["path"].startswith(str(mine))}
     assert verdicts == {**dict.fromkeys(losers, "skipped"), winner: "used"}
     for words in ([], ["builder", "--why"], ["--report"]):
-        told = hocket("agents", *words).stdout
-        assert told.count("which wins: the file system lists it later, and the CLI uses the last one") == 3
-        assert "(the CLI loads it)" not in told
+        reported = hocket("agents", *words).stdout
+        assert reported.count("which wins: the file system lists it later, and the CLI uses the last one") == 3
+        assert "(the CLI loads it)" not in reported
 
 
 @pytest.mark.parametrize("words", [["--why"], ["x", "--report"], ["x", "--trace"], ["x", "y"], ["--nope"]])
-def test_what_does_not_go_together_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agents", *words]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -382,7 +380,7 @@ def test_a_trace_comes_before_the_table(hocket: Hocket, theirs: Path, mine: Path
 
 
 @pytest.mark.req("S4-46")
-def test_a_report_is_a_document(hocket: Hocket, theirs: Path) -> None:
+def test_report_is_markdown(hocket: Hocket, theirs: Path) -> None:
     define(theirs, *ARCHITECTS)
     done = hocket("agents", "--report")
     assert (done.returncode, done.stderr) == (0, "")
@@ -392,7 +390,7 @@ def test_a_report_is_a_document(hocket: Hocket, theirs: Path) -> None:
 
 
 @pytest.mark.req("S4-53")
-def test_moving_agents_from_one_project_to_everywhere_loses_none(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_moving_project_agents_to_global_loses_none(hocket: Hocket, theirs: Path, mine: Path) -> None:
     """The way of the guide: make the folder, move what is shared, keep what knows the project, compare."""
     guide = Path(__file__).parents[2] / "docs/guides/agents.md"
     assert "## Sharing the agents of one project" in guide.read_text(encoding="utf-8")
@@ -434,7 +432,7 @@ def on_terminal(hocket: Hocket, columns: int, *words: str, **env: str) -> str:
     ("columns", "words"),
     [(40, []), (120, []), (40, ["builder"]), (40, ["builder", "--why"]), (80, ["builder", "--why"])],
 )
-def test_nothing_but_a_command_to_type_is_wider_than_the_terminal(
+def test_only_commands_exceed_the_terminal_width(
     hocket: Hocket, theirs: Path, mine: Path, columns: int, words: list[str]
 ) -> None:
     define(theirs, "builder", "a-name-that-is-longer-than-most-of-them-are", "表示する")
@@ -454,7 +452,7 @@ def test_colours_need_a_terminal_or_a_request(hocket: Hocket, theirs: Path) -> N
     assert "\x1b[1mbuilder" in hocket("agents", env={"FORCE_COLOR": "1"}).stdout
 
 
-def test_a_description_has_what_room_there_is(hocket: Hocket, theirs: Path) -> None:
+def test_description_fills_the_remaining_width(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "builder", head="model: " + "m" * 40 + "\n")
     assert "DESCRIPTION" in on_terminal(hocket, 80)
     narrow = on_terminal(hocket, 40)
@@ -480,7 +478,7 @@ def test_a_change_is_seen_at_once(hocket: Hocket, theirs: Path, world: Path, pro
     assert table(hocket)["by_name"].keys() != before
 
 
-def test_no_server_is_started_and_a_new_home_is_no_obstacle(hocket: Hocket, theirs: Path, world: Path) -> None:
+def test_missing_home_starts_no_server(hocket: Hocket, theirs: Path, world: Path) -> None:
     define(theirs, "builder")
     for words in ([], ["--json"], ["builder"], ["builder", "--why"], ["--report"], ["--trace"], ["--strict"]):
         done = hocket("agents", *words, env={"HOCKET_HOME": str(world / "new")})
@@ -488,14 +486,14 @@ def test_no_server_is_started_and_a_new_home_is_no_obstacle(hocket: Hocket, thei
     assert not (world / "new/server.lock").exists()
 
 
-def test_a_home_that_cannot_be_written_is_no_obstacle(hocket: Hocket, theirs: Path) -> None:
+def test_unwritable_home_is_accepted(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "builder")
     done = hocket("agents", "--json", env={"HOCKET_HOME": "/proc/nothing"})
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
-def test_a_reader_that_has_gone_ends_it_quietly(hocket: Hocket, theirs: Path, words: list[str]) -> None:
+def test_closed_pipe_ends_the_command_quietly(hocket: Hocket, theirs: Path, words: list[str]) -> None:
     define(theirs, *(f"agent-{number}" for number in range(50)))
     reading, writing = os.pipe()
     os.close(reading)

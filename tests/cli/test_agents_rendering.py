@@ -47,7 +47,7 @@ def cells(line: str) -> list[str]:
         (["Read", "Grep", "Glob", "Edit"], "Read Grep Glob +1"),
     ],
 )
-def test_tools_are_told_in_few_words(written: Any, shown: str) -> None:
+def test_tools_are_abbreviated(written: Any, shown: str) -> None:
     line = listing(table(agent("a", tools=written)), PIPE)[-1]
     assert cells(line)[3] == shown
 
@@ -65,7 +65,7 @@ def test_model_is_shown_as_the_definition_writes_it(written: str | None, model: 
     assert cells(listing(table(entry), PIPE)[-1])[2] == shown
 
 
-def test_on_a_terminal_a_column_that_says_nothing_is_left_out() -> None:
+def test_empty_column_is_left_out_on_a_terminal() -> None:
     entries = [agent("all"), agent("-")]
     assert cells(listing(table(*entries), AgentsPage(80))[2]) == ["NAME", "SOURCE", "DESCRIPTION"]
     assert cells(listing(table(*entries), PIPE)[2]) == ["NAME", "SOURCE", "MODEL", "TOOLS", "DESCRIPTION"]
@@ -77,7 +77,7 @@ def test_on_a_terminal_a_column_that_says_nothing_is_left_out() -> None:
     ]
 
 
-def test_where_a_name_and_its_address_do_not_fit_there_is_what_to_type() -> None:
+def test_long_name_is_replaced_by_its_address() -> None:
     line = listing(table(agent("A Reviewer With Many Words")), AgentsPage(60))[-1]
     assert line.startswith("A-Reviewer-With-Many-Words ")
     assert (
@@ -90,7 +90,7 @@ def problems(kind: str, number: int, reason: str = "the same", loads: bool = Tru
     return tuple(Problem(f"/u/{kind}{place}.md", 3, reason, loads, kind) for place in range(number))
 
 
-def test_what_is_lost_comes_first_and_never_shares_a_row() -> None:
+def test_ignored_definitions_come_first_in_own_rows() -> None:
     found = table(agent("a"), problems=(*problems(RESCUED, 4), *problems(SKIPPED, 4)))
     rows = [line for line in listing(found, AgentsPage(80)) if line[:1] in "✗!"]
     assert [row[0] for row in rows if row] == ["✗"] * 4 + ["!"]
@@ -98,12 +98,12 @@ def test_what_is_lost_comes_first_and_never_shares_a_row() -> None:
 
 
 @pytest.mark.parametrize(("page", "number"), [(PIPE, 9), (AgentsPage(80), 3)])
-def test_a_pipe_has_a_row_for_each_file_and_so_have_a_few(page: AgentsPage, number: int) -> None:
+def test_few_problems_have_a_row_each(page: AgentsPage, number: int) -> None:
     found = table(agent("a"), problems=problems(RESCUED, number))
     assert sum(line.startswith("! ") for line in listing(found, page)) == number
 
 
-def test_troubles_of_different_kinds_are_not_told_as_one() -> None:
+def test_different_problems_share_no_row() -> None:
     mixed = (*problems(HIDDEN, 4, loads=False), *problems(RESCUED, 4))
     rows = [line for line in listing(table(agent("a"), problems=mixed), AgentsPage(80)) if line.startswith("! ")]
     assert len(rows) == 2
@@ -131,7 +131,7 @@ ODD_PATHS = [
 
 
 @pytest.mark.parametrize("path", ODD_PATHS, ids=ascii)
-def test_a_command_to_type_steers_no_terminal_and_means_the_same_file(path: str) -> None:
+def test_command_to_type_is_printable_and_exact(path: str) -> None:
     found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
     for lines in (listing(found, PIPE), detail(found["by_name"]["a"], PIPE)):
         (line,) = [line.strip() for line in lines if line.startswith("    hocket trust ")]
@@ -148,10 +148,10 @@ def _words(line: str) -> list[str]:
     return [os.fsdecode(word) for word in done.stdout.split(b"\0")[:-1]]
 
 
-def test_apostrophes_of_a_sentence_are_no_quotes() -> None:
+def test_apostrophes_are_not_quotes() -> None:
     path = "/p/a\x07b"
-    told = typable(f"it isn't yours; the users' way: {approve_command(path)}")
-    assert told == "it isn't yours; the users' way: hocket trust '/p/a'$'\\x07''b'"
+    reported = typable(f"it isn't yours; the users' way: {approve_command(path)}")
+    assert reported == "it isn't yours; the users' way: hocket trust '/p/a'$'\\x07''b'"
     assert typable("plain 'text'") == "plain 'text'"
 
 
@@ -172,7 +172,7 @@ def test_colour_changes_nothing_but_the_colour() -> None:
     assert coloured == plain
 
 
-def test_reasons_say_what_a_configuration_replaces() -> None:
+def test_origin_names_the_replaced_value() -> None:
     found = table(agent("a"))
     field = {
         "field": "args",

@@ -36,7 +36,7 @@ def shop(agent: Bin, project: Path) -> Path:
     return project
 
 
-def told(hocket: Hocket, *words: str, code: int = 0) -> Any:
+def chains_json(hocket: Hocket, *words: str, code: int = 0) -> Any:
     done = hocket("chains", *words, "--json")
     assert (done.returncode, done.stderr) == (code, "")
     return json.loads(done.stdout)
@@ -52,8 +52,8 @@ def test_chains_are_listed_with_what_is_wrong_with_them(hocket: Hocket, shop: Pa
     assert list(home.iterdir()) == []
 
 
-def test_programs_get_every_chain_with_its_file_its_steps_and_its_variables(hocket: Hocket, shop: Path) -> None:
-    found = told(hocket)
+def test_chains_are_listed_as_json(hocket: Hocket, shop: Path) -> None:
+    found = chains_json(hocket)
     lost, ship = found["chains"]
     assert "nobody-has-this" in lost["problem"]
     assert (ship["file"], ship["problem"], found["problems"]) == (str(shop / "hocket.toml"), None, [])
@@ -68,10 +68,10 @@ def test_one_chain_is_shown_in_full(hocket: Hocket, shop: Path) -> None:
     for words in ("make test (at most 10:00)", "$5.00", "2 failures in a row", "--in '${WHERE}'"):
         assert words in shown
     assert shown.endswith("hocket run --chain ship WHAT=… WHERE=…\n")
-    assert told(hocket, "ship")["name"] == "ship"
+    assert chains_json(hocket, "ship")["name"] == "ship"
 
 
-def test_a_chain_that_is_not_there_is_two_with_a_suggestion(hocket: Hocket, shop: Path) -> None:
+def test_unknown_chain_is_refused_with_a_suggestion(hocket: Hocket, shop: Path) -> None:
     done = hocket("chains", "shipp")
     assert (done.returncode, done.stdout) == (2, "")
     assert "Available chains: lost, ship" in done.stderr
@@ -86,7 +86,7 @@ def test_broken_file_is_reported_and_hides_no_other(hocket: Hocket, shop: Path) 
     assert "drafter → (smith:3, critic)" in done.stdout
     assert f'{shop}/forge/chains.json: chain "x": unknown key "stepss"' in done.stderr
     assert 'did you mean "steps"?' in done.stderr
-    (problem,) = told(hocket, code=1)["problems"]
+    (problem,) = chains_json(hocket, code=1)["problems"]
     assert (problem["path"], problem["hint"]) == (f"{shop}/forge/chains.json", 'did you mean "steps"?')
 
 
@@ -107,9 +107,7 @@ def dry(hocket: Hocket, *words: str) -> list[dict[str, Any]]:
     return steps
 
 
-def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_words(
-    hocket: Hocket, shop: Path
-) -> None:
+def test_detail_shows_line_ends_and_fractions_of_seconds(hocket: Hocket, shop: Path) -> None:
     flags = ["--idle-timeout", "100ms", "--max-failures", "1", "--no-progress", "1"]
     shown = hocket("run", "smith:4", "-p", "one\ntwo", "--dry-run", *flags).stdout
     assert "one ↵ two" in shown
@@ -125,7 +123,7 @@ def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_
         (["-p", "use ${HOME}"], "the variable HOME has no value"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(hocket: Hocket, shop: Path, flags: list[str], words: str) -> None:
+def test_invalid_limits_are_refused(hocket: Hocket, shop: Path, flags: list[str], words: str) -> None:
     done = hocket("run", "smith:4", *flags, "--dry-run")
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -168,13 +166,13 @@ def test_a_dry_run_shows_groups_gates_and_limits(hocket: Hocket, shop: Path) -> 
     ],
     ids=" ".join,
 )
-def test_a_flag_that_makes_no_sense_is_two(hocket: Hocket, shop: Path, words: list[str]) -> None:
+def test_invalid_option_value_is_refused(hocket: Hocket, shop: Path, words: list[str]) -> None:
     done = hocket("run", "drafter", *words, "--dry-run")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("hocket: ")
 
 
-def test_a_group_runs_and_the_next_step_gets_what_it_came_to(hocket: Hocket, shop: Path) -> None:
+def test_group_result_is_passed_to_the_next_step(hocket: Hocket, shop: Path) -> None:
     (shop / "hocket.toml").write_text(
         '[chains.c]\nsteps = [{ agent = "drafter" }, { group = [{ agent = "smith" }, { agent = "critic" }] },'
         ' { agent = "drafter", prompt = "after {{previous.result}}, for {{task}}" }]\n'
@@ -230,7 +228,7 @@ result("a dollar's worth")
 """
 
 
-def test_a_budget_that_is_used_up_is_five(hocket: Hocket, agent: Bin) -> None:
+def test_exhausted_budget_exits_with_five(hocket: Hocket, agent: Bin) -> None:
     agent("claude", PAID)
     done = hocket("run", "claude:9", "-p", "x", "--budget", "3")
     assert done.returncode == 5, done.stderr
@@ -238,7 +236,7 @@ def test_a_budget_that_is_used_up_is_five(hocket: Hocket, agent: Bin) -> None:
     assert "$3.0000, 45 tokens" in done.stderr
 
 
-def test_a_usage_limit_is_waited_for_and_costs_no_pass(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_usage_limit_is_awaited_without_an_iteration(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("claude", PAID)
     (project / "limit").touch()
     done = hocket("run", "claude", "-p", "x")

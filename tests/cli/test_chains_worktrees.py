@@ -59,11 +59,11 @@ def test_worktrees_are_listed_with_their_contents(hocket: Hocket, repository: Pa
         "builder": (1, 0),
         "messy": (0, 1),
     }
-    told = hocket("worktrees")
-    assert "3 builder  ✗ failed 0:0" in told.stdout
-    assert "  1 commit not merged\n    hocket/3-" in told.stdout
-    assert "    kept: not committed: notes\n" in told.stdout
-    assert told.stderr == "2 of 3 can be pruned safely · hocket worktrees prune\n"
+    reported = hocket("worktrees")
+    assert "3 builder  ✗ failed 0:0" in reported.stdout
+    assert "  1 commit not merged\n    hocket/3-" in reported.stdout
+    assert "    kept: not committed: notes\n" in reported.stdout
+    assert reported.stderr == "2 of 3 can be pruned safely · hocket worktrees prune\n"
 
 
 def test_prune_removes_only_worktrees_without_changes(hocket: Hocket, repository: Path) -> None:
@@ -83,7 +83,7 @@ def test_prune_removes_only_worktrees_without_changes(hocket: Hocket, repository
     assert picture(repository) == before
 
 
-def test_a_branch_goes_once_it_is_merged(hocket: Hocket, repository: Path) -> None:
+def test_merged_branch_is_removed(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "builder")
     git(repository, "merge", "--quiet", branches(repository)[0])
     assert rows(hocket)["builder"]["commits"] == 0
@@ -91,7 +91,7 @@ def test_a_branch_goes_once_it_is_merged(hocket: Hocket, repository: Path) -> No
     assert (worktrees(repository), branches(repository)) == ([], [])
 
 
-def test_runs_and_ages_narrow_it_down(hocket: Hocket, repository: Path) -> None:
+def test_prune_is_limited_by_run_and_age(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "idle", "builder")
     assert rows(hocket, "prune", "1", "--older", "1")["idle"]["why"] == "its chain ended later than that"
     assert list(rows(hocket, "prune", "3")) == ["builder"]
@@ -99,7 +99,7 @@ def test_runs_and_ages_narrow_it_down(hocket: Hocket, repository: Path) -> None:
     assert hocket("worktrees", "prune", "99").returncode == 2
 
 
-def test_a_chain_goes_on_after_its_worktree_was_pruned(hocket: Hocket, agent: Bin, repository: Path) -> None:
+def test_chain_resumes_after_its_worktree_was_pruned(hocket: Hocket, agent: Bin, repository: Path) -> None:
     leave(hocket, "builder")
     (branch,) = branches(repository)
     rows(hocket, "prune")
@@ -134,22 +134,22 @@ def test_worktree_in_use_is_kept_when_home_is_a_link(
     assert rows(hocket, "prune")["idle"]["removed"]
 
 
-def test_what_is_no_worktree_any_more_is_left_alone(hocket: Hocket, repository: Path) -> None:
+def test_former_worktree_is_kept(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "idle")
     (path,) = worktrees(repository)
     (Path(path) / ".git").unlink()
-    assert "git does not know it" in rows(hocket, "prune")["idle"]["why"]
+    assert "git no longer knows it" in rows(hocket, "prune")["idle"]["why"]
     assert Path(path).exists()
 
 
 @pytest.mark.parametrize("words", [["away"], ["--dry-run"], ["--older", "3"]])
-def test_other_words_are_refused(hocket: Hocket, words: list[str]) -> None:
+def test_unknown_action_is_refused(hocket: Hocket, words: list[str]) -> None:
     refused = hocket("worktrees", *words)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "prune" in refused.stderr
 
 
-def test_a_commit_of_the_users_own_does_not_count(hocket: Hocket, repository: Path) -> None:
+def test_users_own_commit_is_not_counted(hocket: Hocket, repository: Path) -> None:
     """What is merged into any branch is merged, also into one that has gone on since."""
     leave(hocket, "builder")
     git(repository, "merge", "--quiet", branches(repository)[0])

@@ -27,7 +27,7 @@ def test_options_and_their_values_are_completed() -> None:
     assert words_for("completion", "") == ["bash", "zsh", "fish"]
 
 
-def test_nothing_is_offered_where_anything_may_stand() -> None:
+def test_free_text_is_not_completed() -> None:
     assert words_for("show", "1") == []
     assert words_for("run", "-p", "x") == []
     assert words_for("run", "a", "--", "-") == []

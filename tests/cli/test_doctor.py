@@ -23,7 +23,7 @@ def failing(home: Path | str) -> set[str]:
     return {check.name for check in checks(str(home)) if not check.ok}
 
 
-def test_a_healthy_place_passes(hocket: Hocket, home: Path) -> None:
+def test_healthy_installation_passes(hocket: Hocket, home: Path) -> None:
     before = hocket("doctor", "--json")
     assert before.returncode == 0
     assert list(home.iterdir()) == []
@@ -32,17 +32,17 @@ def test_a_healthy_place_passes(hocket: Hocket, home: Path) -> None:
     found = json.loads(after.stdout)
     assert (after.returncode, found["ok"], after.stderr) == (0, True, "")
     assert {frozenset(check) for check in found["checks"]} == {frozenset(["name", "ok", "detail", "hint"])}
-    told = {check["name"]: check["detail"] for check in found["checks"]}
-    assert "answers" in told["server"]
-    assert "is intact" in told["database"]
+    reported = {check["name"]: check["detail"] for check in found["checks"]}
+    assert "answers" in reported["server"]
+    assert "is intact" in reported["database"]
     assert hocket("doctor").stdout.count("✓") == len(found["checks"])
 
 
-def test_a_home_that_does_not_exist_yet_is_fine(world: Path) -> None:
+def test_missing_home_passes(world: Path) -> None:
     assert failing(world / "deep" / "new") == set()
 
 
-def test_a_home_that_is_a_file_fails(world: Path) -> None:
+def test_home_that_is_a_file_fails(world: Path) -> None:
     (world / "file").touch()
     assert "home" in failing(world / "file")
 
@@ -52,7 +52,7 @@ def test_a_home_open_to_others_fails(home: Path) -> None:
     assert failing(home) == {"home"}
 
 
-def test_a_home_that_cannot_be_made_fails() -> None:
+def test_home_that_cannot_be_created_fails() -> None:
     assert "home" in failing("/proc/nothing")
 
 
@@ -67,11 +67,11 @@ def test_a_broken_configuration_fails(home: Path, project: Path, monkeypatch: py
     assert failing(home) == {"config"}
 
 
-def test_a_damaged_record_of_approvals_is_named_with_what_to_do(home: Path) -> None:
+def test_damaged_approvals_fail_with_a_hint(home: Path) -> None:
     (home / "trust.json").write_text("{")
-    (told,) = (check for check in checks(str(home)) if not check.ok)
-    assert (told.name, told.hint) == ("trust", "move it away, and approve again what you still want")
-    assert f"{home}/trust.json is damaged" in told.detail
+    (reported,) = (check for check in checks(str(home)) if not check.ok)
+    assert (reported.name, reported.hint) == ("trust", "move it away, and approve again what you still want")
+    assert f"{home}/trust.json is damaged" in reported.detail
 
 
 def test_a_damaged_database_fails(home: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_damaged_database_fails(home: Path) -> None:
     assert failing(home) == {"database"}
 
 
-def test_a_lock_without_an_answer_fails(home: Path) -> None:
+def test_lock_without_a_server_fails(home: Path) -> None:
     import fcntl
 
     with (home / "server.lock").open("w") as lock:
@@ -99,11 +99,11 @@ def test_server_that_does_not_find_claude_fails(hocket: Hocket, world: Path, hom
     hocket("ps", env={"PATH": "/usr/bin:/bin"})
     claude = Bin(world / "bin")("claude", "print('2.1.325 (Claude Code)')")
     failed_one = hocket("doctor", "--json")
-    (told,) = (check for check in json.loads(failed_one.stdout)["checks"] if not check["ok"])
+    (reported,) = (check for check in json.loads(failed_one.stdout)["checks"] if not check["ok"])
     assert failed_one.returncode == 1
-    assert told["name"] == "environment"
-    assert told["detail"] == f"the server does not find claude (PATH /usr/bin:/bin); here it is {claude}"
-    assert "hocket server stop && hocket ps" in told["hint"]
+    assert reported["name"] == "environment"
+    assert reported["detail"] == f"the server does not find claude (PATH /usr/bin:/bin); here it is {claude}"
+    assert "hocket server stop && hocket ps" in reported["hint"]
 
     hocket("server", "stop")
     assert hocket("doctor").returncode == 0, "no server, so none with another environment"
@@ -114,7 +114,7 @@ def test_server_that_does_not_find_claude_fails(hocket: Hocket, world: Path, hom
     assert found["environment"]["ok"]
 
 
-def test_a_failing_doctor_is_one(hocket: Hocket, home: Path) -> None:
+def test_failing_check_exits_with_one(hocket: Hocket, home: Path) -> None:
     home.chmod(0o750)
     done = hocket("doctor")
     assert done.returncode == 1
@@ -128,34 +128,32 @@ def failed(name: str) -> Check:
     return found
 
 
-def test_a_python_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 1))
     assert "3.10.1" in failed("python").detail
 
 
-def test_locks_that_do_not_hold_are_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ineffective_locks_fail(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     assert failed("locks").hint
 
 
-def test_a_socket_name_that_is_too_long_is_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_socket_path_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "socket_path", lambda *_: "/" + "x" * 200)
     assert "200" in failed("socket").detail or "201" in failed("socket").detail
 
 
-def test_an_sqlite_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_sqlite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "sqlite_version", lambda: "3.31.1")
     assert "3.31.1" in failed("sqlite").detail
 
 
-def test_a_kernel_without_pidfd_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_pidfd_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "open_identity", lambda *_: None)
     assert "pidfd" in failed("processes").detail
 
 
-def test_a_home_that_is_a_link_is_refused_as_the_server_refuses_it(
-    home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_that_is_a_link_fails(home: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (world / "link").symlink_to(home)
     monkeypatch.setenv("HOCKET_HOME", str(world / "link"))
     assert "symbolic link" in failed("home").detail
@@ -166,7 +164,7 @@ def claude(home: Path) -> Check:
     return found
 
 
-def test_a_missing_claude_is_no_failure_but_a_hint(home: Path) -> None:
+def test_missing_claude_passes_with_a_hint(home: Path) -> None:
     found = claude(home)
     assert (found.ok, found.detail.startswith("not found")) == (True, True)
     assert "HOCKET_CLAUDE" in (found.hint or "")
@@ -187,17 +185,17 @@ VERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "good", "detail", "hint"), VERSIONS)
+@pytest.mark.parametrize(("reported", "good", "detail", "hint"), VERSIONS)
 def test_features_follow_from_the_version_of_claude(
-    home: Path, agent: Bin, told: str, good: bool, detail: str, hint: str | None
+    home: Path, agent: Bin, reported: str, good: bool, detail: str, hint: str | None
 ) -> None:
-    path = agent("claude", f"import sys; assert sys.argv[1:] == ['--version']; print({told!r})")
+    path = agent("claude", f"import sys; assert sys.argv[1:] == ['--version']; print({reported!r})")
     found = claude(home)
     assert (found.ok, detail in found.detail, str(path) in found.detail) == (good, True, True), found
     assert (found.hint is None) if hint is None else (hint in (found.hint or "")), found
 
 
-def test_nothing_good_is_said_of_a_claude_that_has_nothing(home: Path, agent: Bin) -> None:
+def test_claude_without_any_feature_fails(home: Path, agent: Bin) -> None:
     agent("claude", "print('1.0.98')")
     assert claude(home).detail.endswith("no run starts with it")
 
@@ -210,7 +208,7 @@ def test_nothing_good_is_said_of_a_claude_that_has_nothing(home: Path, agent: Bi
         ("#!/bin/sh\necho 2.1.325; exit 1\n", "--version exits with 1: '2.1.325'"),
     ],
 )
-def test_a_claude_that_does_not_start_is_said_to_be_so(home: Path, agent: Bin, content: str, detail: str) -> None:
+def test_claude_that_does_not_start_fails(home: Path, agent: Bin, content: str, detail: str) -> None:
     path = agent("claude", "")
     path.write_text(content)
     found = claude(home)
@@ -218,7 +216,7 @@ def test_a_claude_that_does_not_start_is_said_to_be_so(home: Path, agent: Bin, c
     assert "HOCKET_CLAUDE" in (found.hint or "")
 
 
-def test_the_claude_that_is_named_is_the_one_that_is_looked_at(
+def test_variable_selects_the_claude_to_check(
     home: Path, world: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent("claude", "print('1.0.0')")
@@ -228,7 +226,7 @@ def test_the_claude_that_is_named_is_the_one_that_is_looked_at(
     assert (claude(home).ok, "nosuch" in claude(home).detail) == (False, True)
 
 
-def test_a_claude_that_hangs_is_not_waited_for(home: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_claude_fails_after_a_timeout(home: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     agent("claude", "import signal; signal.pause()")
     monkeypatch.setattr(doctor, "VERSION_SECONDS", 0.3)
     found = claude(home)
@@ -259,15 +257,15 @@ def test_verify_of_the_same_agents_is_healthy(hocket: Hocket, agent: Bin, projec
     agent("claude", LISTING)
     define(project, "a.md", "a")
     done = hocket("doctor", "--verify", "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["ok"], done.stderr) == (0, True, "")
-    found = {name: told["verify"][name] for name in ("same", "only_claude", "only_hocket", "models")}
+    reported = json.loads(done.stdout)
+    assert (done.returncode, reported["ok"], done.stderr) == (0, True, "")
+    found = {name: reported["verify"][name] for name in ("same", "only_claude", "only_hocket", "models")}
     assert found == {"same": 1, "only_claude": [], "only_hocket": [], "models": []}
-    assert (told["checks"][-1]["name"], told["checks"][-1]["ok"]) == ("agents", True)
+    assert (reported["checks"][-1]["name"], reported["checks"][-1]["ok"]) == ("agents", True)
     assert "✓ agents       1 the same as Claude's own list\n" in hocket("doctor", "--verify").stdout
 
 
-def test_verify_names_each_difference_and_is_one(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_verify_reports_each_difference(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("claude", LISTING)
     define(project, "a.md", "b")
     define(project, "c.md", "c", "model: opus\n")
@@ -283,8 +281,8 @@ def test_verify_names_each_difference_and_is_one(hocket: Hocket, agent: Bin, pro
 def test_verify_of_another_project(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("claude", LISTING)
     define(world / "other", "a.md", "a")
-    told = json.loads(hocket("doctor", "--verify", "--project", "../other", "--json").stdout)
-    assert (told["verify"]["same"], told["verify"]["project"]) == (1, str(world / "other"))
+    reported = json.loads(hocket("doctor", "--verify", "--project", "../other", "--json").stdout)
+    assert (reported["verify"]["same"], reported["verify"]["project"]) == (1, str(world / "other"))
 
 
 def test_verify_of_an_old_program_shows_all_checks(hocket: Hocket, agent: Bin, project: Path) -> None:
@@ -295,9 +293,9 @@ def test_verify_of_an_old_program_shows_all_checks(hocket: Hocket, agent: Bin, p
     assert (done.returncode, done.stderr) == (1, "")
     assert {"python", "database", "claude", "agents"} <= set(checked(done.stdout))
     assert "does not list its agents" in done.stdout.splitlines()[-2]
-    told = json.loads(hocket("doctor", "--verify", "--json").stdout)
-    assert (told["ok"], told["checks"][-1]["ok"]) == (False, False)
-    assert told["verify"]["error"] == told["checks"][-1]["detail"]
+    reported = json.loads(hocket("doctor", "--verify", "--json").stdout)
+    assert (reported["ok"], reported["checks"][-1]["ok"]) == (False, False)
+    assert reported["verify"]["error"] == reported["checks"][-1]["detail"]
 
 
 def checked(output: str) -> list[str]:
@@ -322,9 +320,7 @@ def test_verify_starts_no_server_and_leaves_nothing_behind(hocket: Hocket, agent
         (["--verify", "--restore"], {}, "--restore or --verify"),
     ],
 )
-def test_verify_without_what_it_needs_is_two(
-    hocket: Hocket, args: list[str], env: dict[str, str], message: str
-) -> None:
+def test_verify_refuses_invalid_options(hocket: Hocket, args: list[str], env: dict[str, str], message: str) -> None:
     done = hocket("doctor", *args, env=env)
     assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True), done.stderr
 

@@ -41,19 +41,19 @@ def agents_in(folder: Path) -> Path:
     return path
 
 
-def test_every_folder_of_definitions_on_the_way_up_is_a_link_to_the_real_one(ground: Ground) -> None:
+def test_definition_folders_are_links(ground: Ground) -> None:
     real = [agents_in(folder) for folder in (ground.project, ground.project.parent, ground.user)]
     ground.stand_in()
     assert [os.readlink(ground.copied(folder)) for folder in real] == [str(folder) for folder in real]
 
 
-def test_where_there_is_no_folder_of_definitions_the_stand_in_has_none(ground: Ground) -> None:
+def test_missing_definition_folder_is_not_created(ground: Ground) -> None:
     ground.stand_in()
     assert ground.copied(ground.project).is_dir()
     assert list(ground.copied(ground.project).iterdir()) == []
 
 
-def test_nothing_of_a_project_but_its_definitions_and_its_choice_of_plugins_is_there(ground: Ground) -> None:
+def test_only_definitions_and_plugin_choices_are_copied(ground: Ground) -> None:
     agents_in(ground.project)
     (ground.project / ".mcp.json").write_text('{"mcpServers": {"x": {"command": "touch"}}}')
     (ground.project / "CLAUDE.md").write_text("do this")
@@ -83,7 +83,7 @@ def git(*args: str, cwd: Path) -> None:
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=cwd, check=True, timeout=PATIENCE)
 
 
-def test_a_repository_begins_where_it_does_without_any_of_its_configuration(ground: Ground) -> None:
+def test_repository_root_is_marked_without_configuration(ground: Ground) -> None:
     git("init", "-q", cwd=ground.project.parent)
     git("config", "core.fsmonitor", "touch it", cwd=ground.project.parent)
     ground.stand_in()
@@ -93,7 +93,7 @@ def test_a_repository_begins_where_it_does_without_any_of_its_configuration(grou
     assert not ground.copied(ground.project / ".git").exists()
 
 
-def test_a_second_checkout_leads_to_the_definitions_of_the_first(ground: Ground) -> None:
+def test_worktree_sees_definitions_of_its_repository(ground: Ground) -> None:
     git("init", "-q", cwd=ground.project)
     git("commit", "-q", "--allow-empty", "-m", "x", cwd=ground.project)
     second = ground.user / "second"
@@ -101,14 +101,14 @@ def test_a_second_checkout_leads_to_the_definitions_of_the_first(ground: Ground)
     real = agents_in(ground.project)
     ground.stand_in(second)
     assert os.readlink(ground.copied(real)) == str(real)
-    told = subprocess.run(
+    reported = subprocess.run(
         ["git", "rev-parse", "--path-format=absolute", "--git-common-dir"],
         cwd=ground.copied(second), check=True, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
-    assert told.stdout.strip() == str(ground.copied(ground.project / ".git"))
+    assert reported.stdout.strip() == str(ground.copied(ground.project / ".git"))
 
 
-def test_a_second_checkout_may_be_named_from_where_its_records_lie(ground: Ground) -> None:
+def test_worktree_records_may_be_relative(ground: Ground) -> None:
     real, second = agents_in(ground.project), ground.user / "second"
     records = ground.project / ".git/worktrees/second"
     records.mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_a_second_checkout_may_be_named_from_where_its_records_lie(ground: Groun
     assert os.readlink(ground.copied(real)) == str(real)
 
 
-def test_records_that_name_no_path_lead_nowhere(ground: Ground, world: Path) -> None:
+def test_invalid_worktree_records_are_ignored(ground: Ground, world: Path) -> None:
     other, records = agents_in(world / "other"), world / "other/.git/worktrees/x"
     records.mkdir(parents=True)
     (records / "gitdir").write_text("a\0b")
@@ -129,7 +129,7 @@ def test_records_that_name_no_path_lead_nowhere(ground: Ground, world: Path) -> 
     assert not ground.copied(other).exists()
 
 
-def test_a_checkout_that_its_repository_knows_nothing_of_leads_nowhere(ground: Ground, world: Path) -> None:
+def test_unknown_worktree_is_not_followed(ground: Ground, world: Path) -> None:
     other = agents_in(world / "other")
     (world / "other/.git/worktrees/x").mkdir(parents=True)
     (ground.project / ".git").write_text(f"gitdir: {world}/other/.git/worktrees/x")
@@ -138,7 +138,7 @@ def test_a_checkout_that_its_repository_knows_nothing_of_leads_nowhere(ground: G
     assert ground.copied(ground.project / ".git").is_file()
 
 
-def test_what_cannot_be_read_is_no_obstacle(ground: Ground) -> None:
+def test_unreadable_files_are_skipped(ground: Ground) -> None:
     claude = ground.project / ".claude"
     claude.mkdir()
     (claude / "settings.json").mkdir()

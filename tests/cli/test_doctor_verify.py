@@ -46,7 +46,7 @@ def names(rows: list[agent_comparison.Row]) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def test_the_same_names_are_equal_and_the_cli_s_own_do_not_count() -> None:
+def test_equal_agents_ignore_built_in_ones() -> None:
     found = compared(catalog(entry("a"), entry("b", GLOBAL), entry("p:c", PLUGIN)), *listed("a", "b", "p:c"))
     assert (found.same, found.equal, found[1:]) == (3, True, ([], [], [], []))
 
@@ -55,24 +55,24 @@ def listed(*names: str) -> list[Listed]:
     return [Listed(name, "d", None) for name in names]
 
 
-def test_what_one_side_alone_has_is_named_for_that_side() -> None:
+def test_agents_of_one_side_are_listed_for_it() -> None:
     found = compared(catalog(entry("ours"), entry("both")), *listed("both", "theirs"))
     assert (found.same, names(found.only_claude), names(found.only_hocket)) == (1, ["theirs"], ["ours"])
     assert not found.equal
 
 
-def test_what_only_we_have_comes_with_what_is_odd_about_its_file() -> None:
+def test_agent_only_here_has_the_problem_of_its_file() -> None:
     problems = (Problem("/f.md", 3, "is strange", True, ODD), Problem("/g.md", 1, "is elsewhere", False))
     (row,) = compared(catalog(entry("ours"), problems=problems)).only_hocket
     assert row == {"name": "ours", "source": "project", "path": "/f.md", "reason": "is strange"}
 
 
-def test_sources_of_our_own_are_not_compared_but_what_they_hide_is() -> None:
+def test_unshared_sources_are_ignored() -> None:
     ours = catalog(entry("a", ALIAS), entry("b", CONFIG), entry("c", LIBRARY), entry("d", ALIAS), entry("d", GLOBAL))
     assert compared(ours, *listed("d")) == (1, [], [], [], [])
 
 
-def test_one_of_the_cli_s_own_that_was_redefined_is_compared() -> None:
+def test_redefined_built_in_agent_is_compared() -> None:
     ours = catalog(entry("Explore"))
     redefined = compare(ours, [Listed("Explore", "d", None)], BUILT_IN)
     assert (redefined.same, redefined.equal) == (1, True)
@@ -80,7 +80,7 @@ def test_one_of_the_cli_s_own_that_was_redefined_is_compared() -> None:
     assert (names(dropped.only_hocket), dropped.equal) == (["Explore"], False)
 
 
-def test_the_machine_s_own_agents_are_there_even_where_nobody_has_any() -> None:
+def test_managed_agents_are_not_built_in() -> None:
     everywhere = [*listed("m"), *BUILT_IN]
     assert compare(catalog(entry("m", MANAGED)), everywhere, everywhere) == (1, [], [], [], [])
 
@@ -99,7 +99,7 @@ def test_the_machine_s_own_agents_are_there_even_where_nobody_has_any() -> None:
         ("opus", None, False),
     ],
 )
-def test_models_are_the_same_when_they_mean_the_same(ours: str | None, theirs: str | None, same: bool) -> None:
+def test_model_names_are_compared_by_meaning(ours: str | None, theirs: str | None, same: bool) -> None:
     found = compared(catalog(entry("a", model=ours)), Listed("a", "d", theirs))
     rows = [] if same else [{"name": "a", "hocket": ours, "claude": theirs, "path": "/f.md"}]
     assert (found.models, found.same, found.equal) == (rows, int(same), same)
@@ -115,7 +115,7 @@ def test_another_description_is_a_difference() -> None:
 
 
 @pytest.mark.parametrize("field", ["models", "descriptions"])
-def test_a_difference_is_meant_where_claude_takes_a_file_that_we_leave_out(world: Path, field: str) -> None:
+def test_difference_by_an_ignored_file_is_expected(world: Path, field: str) -> None:
     old = world / "a.deprecated.md"
     old.write_text("---\nname: a\ndescription: old\n---\n")
     hidden = Problem(str(old), 1, "is deprecated", True, HIDDEN)
@@ -125,7 +125,7 @@ def test_a_difference_is_meant_where_claude_takes_a_file_that_we_leave_out(world
     assert (row["expected"], row["reason"], found.equal) == (True, f"{old} is deprecated", True)
 
 
-def test_a_difference_between_duplicates_of_a_plugin_is_meant() -> None:
+def test_difference_between_plugin_duplicates_is_expected() -> None:
     """Which of them Claude takes varies."""
     second = Problem("/g.md", None, "'p:a' is also described by /f.md, which wins", False, DUPLICATE)
     found = compared(catalog(entry("p:a", PLUGIN), problems=(second,)), Listed("p:a", "other", None))
@@ -133,7 +133,7 @@ def test_a_difference_between_duplicates_of_a_plugin_is_meant() -> None:
     assert not compared(catalog(entry("p:a"), problems=(second,)), Listed("p:a", "other", None)).equal
 
 
-def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:
+def test_deprecated_file_is_an_expected_difference(world: Path) -> None:
     old = world / "old.deprecated.md"
     old.write_text("---\nname: old one\ndescription: d\n---\n")
     hidden = Problem(str(old), 1, "is deprecated", True, HIDDEN)
@@ -144,14 +144,14 @@ def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:
     assert "deprecated" in comparison_lines(found)
 
 
-def test_a_folder_that_only_we_leave_out_is_a_difference_that_is_meant(world: Path) -> None:
+def test_ignored_folder_is_an_expected_difference(world: Path) -> None:
     (world / "one.md").write_text("---\nname: one\ndescription: d\n---\n")
     hidden = Problem(str(world), None, "is nobody's", True, HIDDEN)
     found = compared(catalog(problems=(hidden,)), *listed("one", "other"))
     assert [(row["name"], row["expected"]) for row in found.only_claude] == [("one", True), ("other", False)]
 
 
-def test_a_file_that_only_we_refuse_is_named_with_its_reason_and_is_meant() -> None:
+def test_refused_file_is_an_expected_difference() -> None:
     refused = Problem("/a/huge.md", 1, "is too large", True, REFUSED)
     found = compared(catalog(problems=(refused,)), *listed("huge"))
     assert (found.only_claude[0]["expected"], found.equal) == (True, True)
@@ -166,7 +166,7 @@ def test_a_file_that_only_we_refuse_is_named_with_its_reason_and_is_meant() -> N
         ('name: "a\\tb"\ndescription: d', "a\tb"),
     ],
 )
-def test_a_file_that_only_we_refuse_is_known_by_the_name_in_its_head(world: Path, head: str, name: str) -> None:
+def test_refused_file_is_matched_by_its_frontmatter(world: Path, head: str, name: str) -> None:
     file = world / "file.md"
     file.write_text(f"---\n{head}\n---\n")
     found = compared(catalog(problems=(Problem(str(file), 1, "is refused", True, REFUSED),)), *listed(name, "other"))
@@ -175,7 +175,7 @@ def test_a_file_that_only_we_refuse_is_known_by_the_name_in_its_head(world: Path
     assert (other["expected"], found.equal) == (False, False)
 
 
-def test_each_difference_is_one_harmless_line() -> None:
+def test_each_difference_is_one_line() -> None:
     found = compared(catalog(entry("a\x1b[31m\nb"), entry("m", model="opus")), *listed("theirs", "m"))
     lines = comparison_lines(found).splitlines()
     assert [line.strip() for line in lines] == [
@@ -197,7 +197,7 @@ print(json.dumps({"type": "control_response", "response": {"response": {"agents"
 """
 
 
-def test_it_is_asked_in_a_stand_in_without_keys_and_with_places_of_its_own(world: Path, agent: Bin) -> None:
+def test_cli_runs_in_a_stand_in_without_credentials(world: Path, agent: Bin) -> None:
     cwd = world / "p"
     (cwd / ".claude/agents").mkdir(parents=True)
     env = {"PATH": os.environ["PATH"], "HOME": str(world / "user"), "ANTHROPIC_API_KEY": "k", "XDG_CACHE_HOME": "/c"}
@@ -207,13 +207,13 @@ def test_it_is_asked_in_a_stand_in_without_keys_and_with_places_of_its_own(world
     about = json.loads(found.description)
     root = about["cwd"].removesuffix(str(cwd))
     assert (found.name, root != about["cwd"], Path(root).exists()) == (".claude", True, False)
-    told = about["env"]
-    assert (told["HOME"], told["CLAUDE_CONFIG_DIR"]) == (f"{root}{world}/user", f"{root}{world}/elsewhere")
-    assert set(told) & {"ANTHROPIC_API_KEY", "XDG_CACHE_HOME"} == set()
+    reported = about["env"]
+    assert (reported["HOME"], reported["CLAUDE_CONFIG_DIR"]) == (f"{root}{world}/user", f"{root}{world}/elsewhere")
+    assert set(reported) & {"ANTHROPIC_API_KEY", "XDG_CACHE_HOME"} == set()
     assert json.loads(about["asked"])["type"] == "control_request"
 
 
-def test_in_the_middle_of_nowhere_it_finds_nothing(agent: Bin) -> None:
+def test_cli_in_an_empty_directory_lists_nothing(agent: Bin) -> None:
     env = {"PATH": os.environ["PATH"], "CLAUDE_CONFIG_DIR": "/mine"}
     assert brought_along(str(agent("claude", TELLING)), env) == []
 
@@ -226,7 +226,7 @@ def test_in_the_middle_of_nowhere_it_finds_nothing(agent: Bin) -> None:
         ("#!/nowhere\n", "cannot be started"),
     ],
 )
-def test_a_cli_that_does_not_answer_is_an_error_that_names_it(
+def test_silent_cli_is_an_error_with_its_path(
     agent: Bin, monkeypatch: pytest.MonkeyPatch, body: str, message: str
 ) -> None:
     monkeypatch.setattr(agent_comparison, "SECONDS", 0.4 if "pause" in body else 20)

@@ -93,7 +93,7 @@ def test_built_in_script_handles_repeated_agents_and_markers(hocket: Hocket) -> 
         ("real", "claude:3", "I am claude, iteration 2. My prompt: Go\nFORKHESTRA_COMPLETE\n"),
     ],
 )
-def test_the_cli_with_no_definition_has_its_part_in_the_built_in_script(
+def test_built_in_script_covers_the_bare_cli(
     hocket: Hocket, monkeypatch: pytest.MonkeyPatch, player: str, chain: str, words: str
 ) -> None:
     if player == "real":
@@ -103,14 +103,14 @@ def test_the_cli_with_no_definition_has_its_part_in_the_built_in_script(
     assert "I am claude" in done.stdout + done.stderr
 
 
-def test_a_loop_whose_gate_does_not_pass_at_once_goes_on(hocket: Hocket, project: Path) -> None:
+def test_loop_continues_until_its_gate_passes(hocket: Hocket, project: Path) -> None:
     gate = "echo x >> tries; test $(wc -l < tries) -ge 3"
     done = hocket("rehearse", "builder:9", "--until", gate, "--json")
     ended = events_of(done.stdout)[-1]["data"]
     assert (ended["reason"], ended["steps"][0]["iterations"]) == ("marker", 4)
 
 
-def test_plain_programs_run_for_real_and_it_says_so_once(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_programs_run_for_real_and_are_announced(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("maker", "import pathlib; pathlib.Path('made').touch(); print('made it')")
     done = hocket("rehearse", "planner -> maker -> maker", "-p", "Go")
     assert (done.returncode, done.stdout) == (0, "made it\n")
@@ -124,7 +124,7 @@ def test_a_chain_that_fails_has_its_own_exit_code(hocket: Hocket, agent: Bin) ->
 
 
 @pytest.mark.parametrize("words", [["nosuch"], ["planner ->"], []])
-def test_what_cannot_be_put_together_is_refused_and_starts_nothing(hocket: Hocket, words: list[str]) -> None:
+def test_invalid_chain_is_refused_before_the_start(hocket: Hocket, words: list[str]) -> None:
     done = hocket("rehearse", *words)
     assert (done.returncode, done.stdout) == (2, "")
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_put_together_is_refused_and_starts_nothing(hocket: Hocke
 # --- With a script ------------------------------------------------------------------------------------------
 
 
-def test_the_script_of_the_project_is_found_from_below_its_root(hocket: Hocket, project: Path) -> None:
+def test_project_script_is_found_from_a_subfolder(hocket: Hocket, project: Path) -> None:
     write(project, CALM)
     (project / ".git").mkdir()
     below = project / "src"
@@ -142,7 +142,7 @@ def test_the_script_of_the_project_is_found_from_below_its_root(hocket: Hocket, 
     assert f"scripted by {project / 'rehearsal.yaml'}" in done.stderr
 
 
-def test_a_script_that_is_given_wins_over_the_projects(hocket: Hocket, project: Path) -> None:
+def test_script_option_overrides_the_project_script(hocket: Hocket, project: Path) -> None:
     write(project, CALM)
     write(project, "rules: [{do: [{say: other}]}]", "other.yaml")
     assert hocket("rehearse", "planner", "--script", "other.yaml", "-q").stdout == "other\n"
@@ -159,14 +159,14 @@ def test_uncovered_request_fails_with_the_rule_to_add(hocket: Hocket, project: P
     assert hocket("rehearse", "planner -> reviewer", "-p", "Look at it").returncode == 0
 
 
-def test_an_uncovered_request_is_a_failure_also_when_the_chain_is_complete(hocket: Hocket, project: Path) -> None:
+def test_uncovered_request_fails_a_completed_chain(hocket: Hocket, project: Path) -> None:
     write(project, "rules: [{when: {agent: builder, pass: 2}, do: [marker]}]")
     done = hocket("rehearse", "builder:3")
     assert "2/3  marker" in done.stderr
     assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
 
 
-def test_a_script_with_a_mistake_is_refused_with_its_place(hocket: Hocket, project: Path) -> None:
+def test_invalid_script_is_refused_with_its_position(hocket: Hocket, project: Path) -> None:
     path = write(project, "rules: [{do: [{shout: x}]}]")
     done = hocket("rehearse", "planner")
     assert (done.returncode, done.stdout) == (2, "")
@@ -214,7 +214,7 @@ def test_sub_agents_are_found_where_the_real_cli_finds_them(
 # --- Where it takes place -----------------------------------------------------------------------------------
 
 
-def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: Hocket, home: Path, world: Path) -> None:
+def test_users_home_is_read_but_not_changed(hocket: Hocket, home: Path, world: Path) -> None:
     (home / "config.toml").write_text('[chains.ship]\nsteps = [{ agent = "planner" }]\n', encoding="utf-8")
     done = hocket("rehearse", "--chain", "ship", "-p", "Go")
     assert (done.returncode, done.stdout) == (0, "I am planner. My prompt: Go\n")
@@ -222,7 +222,7 @@ def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: H
     assert not (world / "user/.claude").exists()
 
 
-def test_a_configuration_that_links_nowhere_is_refused_here_as_anywhere(hocket: Hocket, home: Path) -> None:
+def test_dangling_configuration_link_is_refused(hocket: Hocket, home: Path) -> None:
     (home / "config.toml").symlink_to("/nowhere/at-all")
     done = hocket("rehearse", "planner", "-p", "Go")
     assert (done.returncode, done.stdout) == (2, "")
@@ -230,9 +230,7 @@ def test_a_configuration_that_links_nowhere_is_refused_here_as_anywhere(hocket: 
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_hockets_own_agents_are_there_as_in_the_users_home(
-    hocket: Hocket, home: Path, project: Path, is_new: bool
-) -> None:
+def test_default_agents_are_available(hocket: Hocket, home: Path, project: Path, is_new: bool) -> None:
     name = "qa" if is_new else "tester"
     if not is_new:
         (home / "data/agents").mkdir(parents=True)
@@ -244,7 +242,7 @@ def test_hockets_own_agents_are_there_as_in_the_users_home(
     assert [path.name for path in home.rglob("*.json")] == ([] if is_new else ["tester.json"])
 
 
-def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) -> None:
+def test_kept_folder_can_be_inspected(hocket: Hocket, temporary: Path) -> None:
     done = hocket("rehearse", "planner", "-p", "Go", "--keep")
     (kept,) = temporary.glob("hocket-rehearsal-*")
     (kept / KEPT).touch()
@@ -266,7 +264,7 @@ def hanging(hocket: Hocket, project: Path, *options: str) -> subprocess.Popen[st
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+def test_signal_ends_everything(hocket: Hocket, project: Path, number: signal.Signals) -> None:
     process = hanging(hocket, project)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)
@@ -274,7 +272,7 @@ def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.S
 
 
 @pytest.mark.parametrize("server_is_there", [True, False])
-def test_nothing_is_left_of_a_rehearsal_that_was_killed_and_the_users_own_server_serves_on(
+def test_killed_rehearsal_leaves_nothing_but_the_users_server(
     hocket: Hocket, project: Path, temporary: Path, server_is_there: bool
 ) -> None:
     process = hanging(hocket, project)
@@ -288,9 +286,7 @@ def test_nothing_is_left_of_a_rehearsal_that_was_killed_and_the_users_own_server
     assert json.loads(hocket("server", "status", "--json").stdout)["pid"] == mine
 
 
-def test_a_rehearsal_that_was_killed_leaves_no_process_and_the_folder_that_was_to_be_kept(
-    hocket: Hocket, project: Path, temporary: Path
-) -> None:
+def test_killed_rehearsal_keeps_only_the_kept_folder(hocket: Hocket, project: Path, temporary: Path) -> None:
     process = hanging(hocket, project, "--keep")
     (kept,) = temporary.glob("hocket-rehearsal-*")
     (kept / KEPT).touch()
@@ -304,7 +300,7 @@ def test_a_rehearsal_that_was_killed_leaves_no_process_and_the_folder_that_was_t
 # --- The real CLI -------------------------------------------------------------------------------------------
 
 
-def test_the_real_cli_plays_the_same_script_with_its_own_tools(
+def test_real_cli_follows_the_script_with_its_tools(
     hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
@@ -324,7 +320,7 @@ def test_the_real_cli_plays_the_same_script_with_its_own_tools(
     }
 
 
-def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
+def test_real_cli_without_tools_reports_uncovered_requests(
     hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
@@ -348,7 +344,7 @@ def test_same_instructions_are_refused_only_with_the_real_cli(
     assert hocket("rehearse", "planner -> reviewer", "-p", "Go", "-q").stdout == "I am reviewer. My prompt: Go\n"
 
 
-def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
+def test_missing_real_cli_is_refused(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner", "--real")
     assert (done.returncode, done.stdout) == (2, "")
     assert "needs the Claude CLI, which was not found" in done.stderr
@@ -368,7 +364,7 @@ def recorded(hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.Mon
     return "2"
 
 
-def test_a_run_becomes_a_script_that_says_the_same_again(hocket: Hocket, project: Path, recorded: str) -> None:
+def test_recorded_script_repeats_the_run(hocket: Hocket, project: Path, recorded: str) -> None:
     done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
     assert (done.returncode, done.stdout) == (0, "")
     assert hocket("rehearse", "--record", recorded).stdout == (project / "again.yaml").read_text()
@@ -390,7 +386,7 @@ def test_refused_run_is_refused_again_by_a_model(
     assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
 
 
-def test_what_a_limit_ended_is_told_when_it_is_recorded_and_ends_so_with_the_same_limit(
+def test_recording_notes_a_turn_ended_by_a_limit(
     hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hocket.rehearsal import install
@@ -411,7 +407,7 @@ def test_what_a_limit_ended_is_told_when_it_is_recorded_and_ends_so_with_the_sam
     assert (without.returncode, "the recorded turn was ended here" in without.stderr) == (1, True)
 
 
-def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
+def test_existing_file_is_overwritten_only_with_force(hocket: Hocket, project: Path, recorded: str) -> None:
     path = write(project, "mine", "again.yaml")
     done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
     assert (done.returncode, path.read_text()) == (2, "mine")
@@ -419,7 +415,7 @@ def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, re
     assert "One room." in path.read_text()
 
 
-def test_a_chain_is_not_recorded_but_its_agents_are_named(hocket: Hocket, recorded: str) -> None:
+def test_recording_a_chain_names_its_agents(hocket: Hocket, recorded: str) -> None:
     done = hocket("rehearse", "--record", "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "hint: its Claude runs: 2" in done.stderr
@@ -439,26 +435,26 @@ def ask(env: dict[str, str], system: str) -> httpx.Response:
     return httpx.post(f"{env['ANTHROPIC_BASE_URL']}/v1/messages", json=body, headers=key)
 
 
-def test_the_model_alone_serves_a_script_until_it_is_interrupted(hocket: Hocket, project: Path) -> None:
+def test_served_model_runs_until_interrupted(hocket: Hocket, project: Path) -> None:
     write(project, CALM, "calm.yaml")
     process, env = served(hocket)
     assert ask(env, "You are agent: planner.").json()["content"] == [{"type": "text", "text": "One room."}]
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, told.splitlines()[-1]) == (0, "1 requests")
+    _, reported = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, reported.splitlines()[-1]) == (0, "1 requests")
 
 
-def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, project: Path) -> None:
+def test_served_model_reports_uncovered_requests(hocket: Hocket, project: Path) -> None:
     write(project, CALM, "calm.yaml")
     process, env = served(hocket)
     assert ask(env, "You are agent: reviewer.").status_code == 400
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=PATIENCE)
+    _, reported = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "does not cover a request" in told
+    assert "does not cover a request" in reported
 
 
-def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hocket, project: Path) -> None:
+def test_served_model_refuses_indistinguishable_agents(hocket: Hocket, project: Path) -> None:
     write(project, CALM, "calm.yaml")
     for name in ("planner", "builder"):
         define(project, name, body="Be brief.")
@@ -467,19 +463,19 @@ def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hoc
     assert "builder and planner have the same instructions" in done.stderr
 
 
-def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:
+def test_record_and_serve_exclude_other_options(hocket: Hocket) -> None:
     assert hocket("rehearse", "planner", "--record", "1").returncode == 2
     assert hocket("rehearse", "--serve", "x", "--record", "1").returncode == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["-o", "x.yaml"], "--output needs --record"),
         (["--force"], "--force needs --record"),
         (["--port", "3"], "--port needs --serve"),
     ],
 )
-def test_what_belongs_to_another_tool_is_not_passed_over(hocket: Hocket, words: list[str], told: str) -> None:
+def test_option_of_another_mode_is_refused(hocket: Hocket, words: list[str], reported: str) -> None:
     refused = hocket("rehearse", "builder", *words)
-    assert (refused.returncode, refused.stdout, told in refused.stderr) == (2, "", True)
+    assert (refused.returncode, refused.stdout, reported in refused.stderr) == (2, "", True)

@@ -49,14 +49,14 @@ def check_shown(text: str) -> None:
         assert place >= 0, f"{wanted!r} is missing, or comes too early:\n{text}"
 
 
-def test_where_its_second_process_cannot_be_started_it_says_so_and_leaves_nothing(hocket: Hocket) -> None:
+def test_demo_without_cleanup_process_is_refused(hocket: Hocket) -> None:
     script = "import sys; sys.executable = '/nowhere/python'; from hocket.cli import main; sys.exit(main(['demo']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=hocket.cwd, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("hocket: cannot set up a temporary home: No such file")
 
 
-def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:
+def test_demo_without_a_cli_uses_scripted_agents(hocket: Hocket, home: Path, world: Path) -> None:
     done = hocket("demo")
     assert (done.returncode, done.stderr) == (0, "")
     assert "scripted agents (no Claude CLI was found)" in done.stdout
@@ -72,7 +72,7 @@ def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Pat
     assert [path.name for path in (world / "user").iterdir()] == ["run"]
 
 
-def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_with_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
     done = hocket("demo", timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,9 +81,7 @@ def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: p
     assert [path.name for path in (world / "user").iterdir()] == ["run"]
 
 
-def test_with_a_cli_that_does_not_work_it_says_what_to_do(
-    hocket: Hocket, agent: Bin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_with_a_broken_cli_gives_a_hint(hocket: Hocket, agent: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(agent("claude", "import sys; sys.exit('unknown option')")))
     done = hocket("demo")
     assert (done.returncode, "None" in done.stderr) == (1, False)
@@ -92,7 +90,7 @@ def test_with_a_cli_that_does_not_work_it_says_what_to_do(
     assert "hocket demo --scripted" in done.stderr
 
 
-def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
+def test_interrupt_ends_the_demo(hocket: Hocket) -> None:
     process = hocket.start("demo", "--scripted")
     assert process.stdout is not None
     for line in process.stdout:

@@ -14,7 +14,7 @@ from world import Bin, Hocket
 STATUS_KEYS = {"running", "pid", "socket", "url", "token_file", "version", "runs_live", "home"}
 
 
-def test_looking_at_a_missing_server_starts_none(hocket: Hocket, home: Path) -> None:
+def test_status_without_a_server_starts_none(hocket: Hocket, home: Path) -> None:
     done = hocket("server", "status", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["running"], found["pid"]) == (0, False, None)
@@ -23,7 +23,7 @@ def test_looking_at_a_missing_server_starts_none(hocket: Hocket, home: Path) -> 
     assert list(home.iterdir()) == []
 
 
-def test_a_server_is_described_and_stopped_while_its_runs_live_on(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_stopping_the_server_keeps_its_runs(hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("forever", "import time; print('up', flush=True); time.sleep(600)")
     ref = hocket.created("spawn", "forever")
     found = json.loads(hocket("server", "status", "--json").stdout)
@@ -41,7 +41,7 @@ def test_a_server_is_described_and_stopped_while_its_runs_live_on(hocket: Hocket
     assert json.loads(hocket("stop", ref, "--json").stdout)["survivors"] == []
 
 
-def test_a_second_server_is_refused_by_name(hocket: Hocket) -> None:
+def test_second_server_is_refused_with_the_pid(hocket: Hocket) -> None:
     hocket("ps")
     pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
     second = hocket("serve")
@@ -49,7 +49,7 @@ def test_a_second_server_is_refused_by_name(hocket: Hocket) -> None:
     assert str(pid) in second.stderr
 
 
-def test_a_foreground_server_leaves_when_asked(hocket: Hocket, home: Path) -> None:
+def test_foreground_server_ends_on_sigterm(hocket: Hocket, home: Path) -> None:
     serving = hocket.start("serve", "--port", "0")
     assert serving.stderr is not None
     assert "serves" in serving.stderr.readline()
@@ -58,7 +58,7 @@ def test_a_foreground_server_leaves_when_asked(hocket: Hocket, home: Path) -> No
     assert serving.wait(timeout=PATIENCE) == 0
 
 
-def test_other_machines_are_not_served_by_accident(hocket: Hocket) -> None:
+def test_remote_address_needs_allow_remote(hocket: Hocket) -> None:
     done = hocket("serve", "--host", "0.0.0.0")  # noqa: S104 - that it is refused is the point
     assert done.returncode == 2
     assert "--allow-remote" in done.stderr

@@ -37,8 +37,8 @@ def place(world: Path) -> Path:
 
 
 def systemctl(agent: Bin, world: Path, code: int = 0) -> Path:
-    """A program in its place that writes down what it is told."""
-    log = world / "told"
+    """A program in its place that writes down what it is reported."""
+    log = world / "reported"
     agent("systemctl", RECORDER.replace("__LOG__", str(log)).replace("__CODE__", str(code)))
     return log
 
@@ -50,26 +50,26 @@ def lines_of(text: str) -> dict[str, str]:
 # --- The files ----------------------------------------------------------------------------------------------
 
 
-def test_the_unit_never_takes_the_keepers_with_the_server() -> None:
-    told = lines_of(unit("/usr/bin/python3", "/home/me/h", {}))
-    assert told["KillMode"] == "process"
-    assert told["OOMPolicy"] == "continue"
-    assert told["ExecStart"] == "/usr/bin/python3 -m hocket serve"
-    assert (told["Restart"], told["WantedBy"]) == ("on-failure", "default.target")
-    assert told["WorkingDirectory"] == "-/home/me/h"
-    assert "Environment" not in told
+def test_unit_kills_only_the_server() -> None:
+    reported = lines_of(unit("/usr/bin/python3", "/home/me/h", {}))
+    assert reported["KillMode"] == "process"
+    assert reported["OOMPolicy"] == "continue"
+    assert reported["ExecStart"] == "/usr/bin/python3 -m hocket serve"
+    assert (reported["Restart"], reported["WantedBy"]) == ("on-failure", "default.target")
+    assert reported["WorkingDirectory"] == "-/home/me/h"
+    assert "Environment" not in reported
 
 
 @pytest.mark.parametrize("name", ["a b", 'a"b', "a\\b", "a%nb", "a;b", "ä 'b'"])
-def test_a_path_with_anything_in_it_arrives_as_it_is(name: str) -> None:
-    told = lines_of(unit(f"/{name}/python3", f"/{name}", {"HOCKET_HOME": f"/{name}"}))
-    program, *rest = shlex.split(told["ExecStart"].replace("%%", "%"))
+def test_unit_quotes_special_characters(name: str) -> None:
+    reported = lines_of(unit(f"/{name}/python3", f"/{name}", {"HOCKET_HOME": f"/{name}"}))
+    program, *rest = shlex.split(reported["ExecStart"].replace("%%", "%"))
     assert (program, rest) == (f"/{name}/python3", ["-m", "hocket", "serve"])
-    assert shlex.split(told["Environment"].replace("%%", "%")) == [f"HOCKET_HOME=/{name}"]
+    assert shlex.split(reported["Environment"].replace("%%", "%")) == [f"HOCKET_HOME=/{name}"]
 
 
 @pytest.mark.parametrize("path", ["/a\nExecStartPre=/bin/rm", "/a\0b"])
-def test_a_path_that_would_begin_another_line_is_refused(path: str) -> None:
+def test_unit_refuses_unprintable_paths(path: str) -> None:
     for given in ((path, "/h", {}), ("/p", path, {}), ("/p", "/h", {"HOCKET_HOME": path})):
         with pytest.raises(HocketError, match="cannot contain"):
             unit(*given)
@@ -77,7 +77,7 @@ def test_a_path_that_would_begin_another_line_is_refused(path: str) -> None:
 
 @on_linux
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="nobody here can verify a unit")
-def test_systemd_understands_the_unit(world: Path) -> None:
+def test_systemd_accepts_the_unit(world: Path) -> None:
     home, runtime = world / "a home", world / "runtime"
     home.mkdir()
     runtime.mkdir(mode=0o700)
@@ -95,17 +95,17 @@ def test_systemd_understands_the_unit(world: Path) -> None:
     assert verdict(text.replace("KillMode=process", "KillMode=some")) != ""
 
 
-def test_the_agent_of_launchd_abandons_its_group() -> None:
+def test_launchd_agent_abandons_its_process_group() -> None:
     text = agent_list("/usr/bin/python3", "/u/me/h", {"HOCKET_HOME": "/u/me/h"})
-    told = plistlib.loads(text.encode())
-    assert told["AbandonProcessGroup"] is True
-    assert told["RunAtLoad"] is True
-    assert told["ProgramArguments"] == ["/usr/bin/python3", "-m", "hocket", "serve"]
-    assert told["EnvironmentVariables"] == {"HOCKET_HOME": "/u/me/h"}
+    reported = plistlib.loads(text.encode())
+    assert reported["AbandonProcessGroup"] is True
+    assert reported["RunAtLoad"] is True
+    assert reported["ProgramArguments"] == ["/usr/bin/python3", "-m", "hocket", "serve"]
+    assert reported["EnvironmentVariables"] == {"HOCKET_HOME": "/u/me/h"}
     assert OWN_MARK in text
 
 
-def test_the_service_belongs_where_the_machine_looks_for_it() -> None:
+def test_service_file_has_the_platforms_path() -> None:
     env = {"HOME": "/home/me"}
     plain = service_of("linux", env, "/p")
     assert plain.path == f"/home/me/.config/systemd/user/{UNIT}"
@@ -127,24 +127,24 @@ def test_service_gets_the_users_path_and_cli(folder: str) -> None:
         for word in shlex.split(line.partition("=")[2].replace("%%", "%"))
     ]
     assert words == [f"PATH={folder}:/usr/bin", f"HOCKET_CLAUDE={folder}/claude"]
-    told = plistlib.loads(service_of("darwin", env, "/p").text.encode())
-    assert told["EnvironmentVariables"] == {"PATH": f"{folder}:/usr/bin", "HOCKET_CLAUDE": f"{folder}/claude"}
+    reported = plistlib.loads(service_of("darwin", env, "/p").text.encode())
+    assert reported["EnvironmentVariables"] == {"PATH": f"{folder}:/usr/bin", "HOCKET_CLAUDE": f"{folder}/claude"}
 
 
 # --- The command --------------------------------------------------------------------------------------------
 
 
 @on_linux
-def test_it_writes_the_unit_says_what_to_type_and_runs_nothing(
+def test_setup_writes_the_unit_and_runs_nothing(
     hocket: Hocket, agent: Bin, world: Path, home: Path, place: Path
 ) -> None:
     log = systemctl(agent, world)
     done = hocket("setup", "service")
     assert (done.returncode, done.stderr) == (0, "")
     assert "systemctl --user enable hocket.service" in done.stdout
-    told = lines_of(place.read_text())
+    reported = lines_of(place.read_text())
     assert f"\nEnvironment=HOCKET_HOME={home}\n" in place.read_text()
-    assert told["ExecStart"] == f"{sys.executable} -m hocket serve"
+    assert reported["ExecStart"] == f"{sys.executable} -m hocket serve"
     assert OWN_MARK in place.read_text().splitlines()[0]
     assert not log.exists()
     again = json.loads(hocket("setup", "service", "--json").stdout)
@@ -171,7 +171,7 @@ def test_enable_runs_the_service_tool(hocket: Hocket, agent: Bin, world: Path, p
 
 
 @on_linux
-def test_it_is_taken_away_with_what_enabling_made(hocket: Hocket, agent: Bin, world: Path, place: Path) -> None:
+def test_remove_deletes_the_unit_and_its_link(hocket: Hocket, agent: Bin, world: Path, place: Path) -> None:
     systemctl(agent, world)
     hocket("setup", "service")
     link = place.parent / "default.target.wants" / UNIT
@@ -186,9 +186,7 @@ def test_it_is_taken_away_with_what_enabling_made(hocket: Hocket, agent: Bin, wo
 
 
 @on_linux
-def test_what_is_not_ours_is_neither_overwritten_nor_removed(
-    hocket: Hocket, agent: Bin, world: Path, place: Path
-) -> None:
+def test_foreign_unit_is_not_changed(hocket: Hocket, agent: Bin, world: Path, place: Path) -> None:
     systemctl(agent, world)
     place.parent.mkdir(parents=True)
     place.write_text("[Service]\nExecStart=/bin/mine\n")
@@ -214,8 +212,8 @@ def test_print_writes_nothing_and_works_without_systemd(hocket: Hocket, home: Pa
     assert (printed.returncode, printed.stderr) == (0, "")
     wanted = {"HOCKET_HOME": str(home), "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **env}
     assert printed.stdout == unit(sys.executable, str(home), wanted)
-    told = json.loads(hocket("setup", "service", "--print", "--json", env=env).stdout)
-    assert told == {"path": str(place), "text": printed.stdout}
+    reported = json.loads(hocket("setup", "service", "--print", "--json", env=env).stdout)
+    assert reported == {"path": str(place), "text": printed.stdout}
     missing = hocket("setup", "service", env=env)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "systemctl is not installed" in missing.stderr
@@ -239,15 +237,13 @@ def restart(hocket: Hocket, run: str) -> None:
 
 
 @on_linux
-def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_service(
-    hocket: Hocket, agent: Bin, world: Path
-) -> None:
+def test_ps_reports_runs_lost_by_a_restart_once(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("busy", "print('up', flush=True)\n__import__('signal').pause()\n")
     run = hocket.created("spawn", "busy")
     wait_for_line(hocket, run)
     restart(hocket, run)
-    told = hocket("ps", "--json")
-    assert (told.returncode, told.stderr, json.loads(told.stdout)) == (0, "", [])
+    reported = hocket("ps", "--json")
+    assert (reported.returncode, reported.stderr, json.loads(reported.stdout)) == (0, "", [])
     first, second = hocket("ps").stderr, hocket("ps").stderr
     assert "the machine was restarted, and 1 run was lost" in first
     assert "hocket setup service" in first

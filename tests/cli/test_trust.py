@@ -86,7 +86,7 @@ def test_the_current_folder_is_approved_with_those_above_it(hocket: Hocket) -> N
     assert '-{"mcpServers"' in changed.stdout
 
 
-def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) -> None:
+def test_invalid_project_can_be_approved(hocket: Hocket) -> None:
     (hocket.cwd / "hocket.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     assert hocket("run", "true", "--dry-run").returncode == 4
     assert hocket("trust", "--yes").returncode == 0
@@ -94,7 +94,7 @@ def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) 
 
 
 @pytest.mark.parametrize("target", ["calm", "mine"])
-def test_what_needs_no_approval_is_said_to_need_none(hocket: Hocket, home: Path, world: Path, target: str) -> None:
+def test_target_without_privileges_needs_no_approval(hocket: Hocket, home: Path, world: Path, target: str) -> None:
     define(hocket.cwd, "calm", tools="Read")
     define(world / "user", "mine", hooks=HOOKS)
     done = hocket("trust", "--yes", target)
@@ -103,7 +103,7 @@ def test_what_needs_no_approval_is_said_to_need_none(hocket: Hocket, home: Path,
 
 
 @pytest.mark.parametrize("target", [[], ["."], ["{cwd}"]])
-def test_a_folder_that_brings_nothing_along_is_approved_as_such(hocket: Hocket, target: list[str]) -> None:
+def test_folder_without_settings_can_be_approved(hocket: Hocket, target: list[str]) -> None:
     (hocket.cwd / "CLAUDE.md").write_text("Be kind.")
     define(hocket.cwd, "calm", tools="Read")
     words = [one.format(cwd=hocket.cwd) for one in target]
@@ -125,14 +125,14 @@ def test_a_folder_that_brings_nothing_along_is_approved_as_such(hocket: Hocket, 
     assert listed(hocket) == {}
 
 
-def test_programs_see_that_a_folder_was_approved_as_one_with_nothing(hocket: Hocket) -> None:
-    told = json.loads(hocket("trust", "--yes", "--json").stdout)
-    (approved,), (explained,) = told["approved"], told["explained"]
+def test_json_reports_approval_of_an_empty_folder(hocket: Hocket) -> None:
+    reported = json.loads(hocket("trust", "--yes", "--json").stdout)
+    (approved,), (explained,) = reported["approved"], reported["explained"]
     assert (approved["path"], approved["sha256"]) == (str(hocket.cwd), hashlib.sha256(b"").hexdigest())
     assert (explained["state"], explained["files"], explained["asks"]) == ("new", [], [])
 
 
-def test_a_listed_folder_with_nothing_in_it_needs_no_approval(hocket: Hocket, home: Path) -> None:
+def test_trusted_empty_folder_needs_no_approval(hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(hocket.cwd))}]\n")
     assert hocket("trust", "--yes").stdout == "nothing to approve\n"
 
@@ -146,7 +146,7 @@ def test_a_listed_folder_with_nothing_in_it_needs_no_approval(hocket: Hocket, ho
         ("./.claude/agents/broken.md", "line 1"),
     ],
 )
-def test_a_target_that_cannot_be_approved_is_refused_by_name(hocket: Hocket, target: str, words: str) -> None:
+def test_invalid_target_is_refused(hocket: Hocket, target: str, words: str) -> None:
     (hocket.cwd / "plain.txt").write_text("x")
     define(hocket.cwd, "broken").write_text("---\nname: broken\n")
     done = hocket("trust", "--yes", target)
@@ -172,7 +172,7 @@ def test_commands_at_once_lose_no_approval(hocket: Hocket) -> None:
 # --- Links --------------------------------------------------------------------------------------------------
 
 
-def test_a_link_is_approved_as_the_file_it_leads_to(hocket: Hocket, world: Path) -> None:
+def test_link_is_approved_as_its_target(hocket: Hocket, world: Path) -> None:
     real = define(world / "elsewhere", "rev", hooks=HOOKS)
     link = hocket.cwd / ".claude/agents/rev.md"
     link.parent.mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_a_link_is_approved_as_the_file_it_leads_to(hocket: Hocket, world: Path)
 # --- Taking back, listing -----------------------------------------------------------------------------------
 
 
-def test_an_approval_can_be_taken_back_also_of_what_is_gone(hocket: Hocket) -> None:
+def test_approval_of_a_missing_file_can_be_removed(hocket: Hocket) -> None:
     first, second = define(hocket.cwd, "a", hooks=HOOKS), define(hocket.cwd, "b", hooks=HOOKS)
     hocket("trust", "--yes", "a", "b")
     assert hocket("trust", "--remove", "a").stdout == f"no longer approved: {first}\n"
@@ -223,7 +223,7 @@ def test_damaged_record_is_reported_and_kept(hocket: Hocket, home: Path) -> None
     assert (home / "trust.json").read_text() == "{"
 
 
-def test_what_goes_together_and_what_does_not(hocket: Hocket) -> None:
+def test_conflicting_options_are_refused(hocket: Hocket) -> None:
     for words in (("--list", "a"), ("--dry-run", "--remove")):
         assert hocket("trust", "--yes", *words).returncode == 2
 
@@ -261,7 +261,7 @@ def answer(process: subprocess.Popen[bytes], master: int, text: bytes) -> tuple[
 
 
 @pytest.mark.parametrize("text", [b"n\n", b"\x04"])
-def test_nothing_is_approved_without_a_yes(hocket: Hocket, text: bytes) -> None:
+def test_anything_but_yes_approves_nothing(hocket: Hocket, text: bytes) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     with asking(hocket, "rev") as (process, master):
         code, said = answer(process, master, text)
@@ -269,7 +269,7 @@ def test_nothing_is_approved_without_a_yes(hocket: Hocket, text: bytes) -> None:
     assert listed(hocket) == {}
 
 
-def test_what_was_shown_is_approved_and_not_what_is_there_by_then(hocket: Hocket, home: Path) -> None:
+def test_approval_covers_the_content_that_was_shown(hocket: Hocket, home: Path) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     shown = path.read_bytes()
     with asking(hocket, "rev") as (process, master):
@@ -280,7 +280,7 @@ def test_what_was_shown_is_approved_and_not_what_is_there_by_then(hocket: Hocket
     assert listed(hocket) == {str(path): "changed"}
 
 
-def test_who_says_yes_beforehand_is_not_asked(hocket: Hocket) -> None:
+def test_yes_option_skips_the_question(hocket: Hocket) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     assert hocket("trust", "rev", "--yes").returncode == 0
     assert listed(hocket) == {str(path): "approved"}
@@ -296,14 +296,14 @@ def test_nothing_is_approved_without_a_terminal(hocket: Hocket, home: Path, word
     assert not (home / "trust.json").exists()
 
 
-def test_what_is_approved_already_needs_no_terminal(hocket: Hocket) -> None:
+def test_approved_target_needs_no_terminal(hocket: Hocket) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     assert hocket("trust", "--yes", "rev").returncode == 0
     done = hocket("trust", "rev")
     assert (done.returncode, done.stdout) == (0, f"approved already {path}\n")
 
 
-def test_looking_approves_nothing(hocket: Hocket) -> None:
+def test_dry_run_approves_nothing(hocket: Hocket) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     done = hocket("trust", "rev", "--dry-run")
     assert (done.returncode, "asks for hooks" in done.stdout) == (0, True)
@@ -312,7 +312,7 @@ def test_looking_approves_nothing(hocket: Hocket) -> None:
     assert listed(hocket) == {}
 
 
-def test_programs_get_what_was_approved_as_data(hocket: Hocket) -> None:
+def test_approval_is_reported_as_json(hocket: Hocket) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     done = hocket("trust", "--yes", "rev", "--json")
     (approved,) = json.loads(done.stdout)["approved"]
@@ -340,14 +340,14 @@ def test_no_server_is_started(hocket: Hocket, home: Path) -> None:
     assert not (home / "sock").exists()
 
 
-def test_a_home_that_is_not_there_yet_is_made_private(hocket: Hocket, world: Path) -> None:
+def test_missing_home_is_created_private(hocket: Hocket, world: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     new = world / "new/home"
     assert hocket("trust", "--yes", "rev", env={"HOCKET_HOME": str(new)}).returncode == 0
     assert new.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_that_cannot_be_written_is_a_clear_error(hocket: Hocket, world: Path) -> None:
+def test_unwritable_home_is_a_clear_error(hocket: Hocket, world: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     (world / "file").write_text("")
     done = hocket("trust", "--yes", "rev", env={"HOCKET_HOME": str(world / "file/h")})
@@ -356,7 +356,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error(hocket: Hocket, world: P
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> None:
+def test_project_text_cannot_control_the_terminal(hocket: Hocket) -> None:
     command = 'sh -c "\\u001b]0;x\\u0007\\u001b[2J"\\napproved everything'
     hooks = f'{{"Stop": [{{"hooks": [{{"type": "command", "command": {json.dumps(command)}}}]}}]}}'
     define(hocket.cwd, "rev", "one\x1b[1A\rtwo\u202ethree", hooks=hooks.replace("\\\\", "\\"))
@@ -368,7 +368,7 @@ def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> Non
 
 
 @pytest.mark.parametrize("words", [[""], ["--remove", ""], [".", ""]])
-def test_an_empty_target_is_none(hocket: Hocket, words: list[str]) -> None:
+def test_empty_target_is_refused(hocket: Hocket, words: list[str]) -> None:
     done = hocket("trust", "--yes", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "a TARGET is empty" in done.stderr
@@ -383,12 +383,12 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "shown"), CHANGES, ids=["line ends", "the last line end", "unseen", "obeyed"])
-def test_whatever_has_changed_can_be_seen(hocket: Hocket, change: Callable[[str], str], shown: str) -> None:
+def test_every_change_is_shown(hocket: Hocket, change: Callable[[str], str], shown: str) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     assert hocket("trust", "--yes", "rev").returncode == 0
     path.write_bytes(change(path.read_text()).encode())
-    told = hocket("trust", "rev", "--dry-run").stdout
-    assert "changed since you approved it" in told
-    assert shown in told
-    assert "no difference" not in told
-    assert "\x1b" not in told
+    reported = hocket("trust", "rev", "--dry-run").stdout
+    assert "changed since you approved it" in reported
+    assert shown in reported
+    assert "no difference" not in reported
+    assert "\x1b" not in reported

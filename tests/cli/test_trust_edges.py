@@ -34,9 +34,7 @@ def pair(world: Path, agent: Bin) -> tuple[Path, Path]:
 # --- Allowing -----------------------------------------------------------------------------------------------
 
 
-def test_an_edge_is_shown_written_down_listed_and_taken_back(
-    hocket: Hocket, home: Path, pair: tuple[Path, Path]
-) -> None:
+def test_edge_is_shown_recorded_listed_and_removed(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
     done = hocket("trust", "--yes", "--edge", "lead", "dev")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"lead may start dev, in its own permission mode, {BYPASS}" in done.stdout
@@ -64,13 +62,13 @@ def test_no_edge_is_allowed_without_a_terminal(hocket: Hocket, home: Path, words
     assert not (home / "trust.json").exists()
 
 
-def test_an_edge_that_is_allowed_twice_is_one(hocket: Hocket, pair: tuple[Path, Path]) -> None:
+def test_edge_allowed_twice_is_recorded_once(hocket: Hocket, pair: tuple[Path, Path]) -> None:
     for words in (("lead", "dev"), (str(pair[0]), "~/.claude/agents/dev.md")):
         assert hocket("trust", "--yes", "--edge", *words).returncode == 0
     assert listed(hocket) == [("lead", "dev", "approved")]
 
 
-def test_programs_read_what_was_allowed_and_taken_back(hocket: Hocket, pair: tuple[Path, Path]) -> None:
+def test_edges_are_reported_as_json(hocket: Hocket, pair: tuple[Path, Path]) -> None:
     ends = {"caller": {"name": "lead", "path": str(pair[0])}, "target": {"name": "dev", "path": str(pair[1])}}
     seen = hocket("trust", "--edge", "lead", "dev", "--dry-run", "--json")
     assert json.loads(seen.stdout) == {"allowed": False, **ends}
@@ -109,7 +107,7 @@ def test_edge_is_confirmed_on_a_terminal(
         (("--edge", "tool", "dev"), "a plain program"),
     ],
 )
-def test_what_is_no_edge_is_refused_and_nothing_is_written(
+def test_invalid_edge_is_refused(
     hocket: Hocket, home: Path, pair: tuple[Path, Path], agent: Bin, words: tuple[str, ...], complaint: str
 ) -> None:
     agent("tool", PAUSING)
@@ -119,7 +117,7 @@ def test_what_is_no_edge_is_refused_and_nothing_is_written(
     assert not (home / "trust.json").exists()
 
 
-def test_an_agent_cannot_allow_itself_anything(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
+def test_agent_cannot_allow_its_own_edge(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
     for words in (("--edge",), ("--remove", "--edge")):
         done = hocket("trust", "--yes", *words, "lead", "dev", env={"HOCKET_RUN": "rx"})
         assert (done.returncode, "cannot approve" in done.stderr) == (2, True)
@@ -141,9 +139,7 @@ def test_approvals_and_edges_do_not_lose_each_other(hocket: Hocket, home: Path, 
     assert listed(hocket) == [("lead", "dev", "approved")]
 
 
-def test_a_record_from_before_there_were_edges_is_read_and_kept(
-    hocket: Hocket, home: Path, pair: tuple[Path, Path]
-) -> None:
+def test_record_without_edges_is_read_and_kept(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
     before = {"files": {"/x/a.md": {"sha256": "0" * 64, "at": 1.0}}, "folders": {}}
     (home / "trust.json").write_text(json.dumps({"version": 1, **before}))
     assert listed(hocket) == []
@@ -156,7 +152,7 @@ def test_a_record_from_before_there_were_edges_is_read_and_kept(
     "edges",
     ['"x"', "[1]", '[{"caller": {"name": "a"}}]', '[{"caller": {"name": 1}, "target": {"name": "b"}, "at": 1}]'],
 )
-def test_a_record_with_edges_that_are_none_counts_for_nothing(hocket: Hocket, home: Path, edges: str) -> None:
+def test_record_with_invalid_edges_is_refused(hocket: Hocket, home: Path, edges: str) -> None:
     (home / "trust.json").write_text(f'{{"version": 1, "files": {{}}, "folders": {{}}, "edges": {edges}}}')
     done = hocket("trust", "--list")
     assert (done.returncode, "is damaged" in done.stderr) == (2, True)
@@ -227,9 +223,7 @@ def test_refused_start_lists_the_allowed_agents(hocket: Hocket, inside: Inside, 
     ],
 )
 @pytest.mark.shared_server
-def test_an_agent_that_asks_for_a_shell_gets_none(
-    hocket: Hocket, inside: Inside, world: Path, words: tuple[str, ...]
-) -> None:
+def test_agent_cannot_start_a_shell(hocket: Hocket, inside: Inside, world: Path, words: tuple[str, ...]) -> None:
     define(world / "user", "lead", permissionMode=BYPASS)
     said = inside("lead", *words)
     assert (said["code"], said["out"]) == (2, ""), said
@@ -239,7 +233,7 @@ def test_an_agent_that_asks_for_a_shell_gets_none(
     assert len(hocket.runs()) == 2
 
 
-def test_an_agent_may_start_a_program_once_the_user_has_allowed_it(hocket: Hocket, inside: Inside, world: Path) -> None:
+def test_allowed_edge_lets_agent_start_a_program(hocket: Hocket, inside: Inside, world: Path) -> None:
     define(world / "user", "lead")
     assert hocket("trust", "--yes", "--edge", "lead", "sh").returncode == 0
     said = inside("lead", "run", "sh", "--", "-c", "touch made")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket import config
 from hocket.catalog.discovery import discover
@@ -48,6 +48,8 @@ DECLINED = 1
 EDGE = "edge"
 GONE = "gone"
 _ALWAYS = "always"
+EXPLAINED = ("path", "kind", "state", "replaced", "against", "diff", "files")
+"""The fields of an explanation that programs get as they are."""
 
 
 @command(
@@ -113,13 +115,6 @@ def trust(
 # --- Targets ------------------------------------------------------------------------------------------
 
 
-class EdgeAgent(NamedTuple):
-    """An agent, and how an edge refers to it."""
-
-    agent: Agent
-    known: AgentIdentity
-
-
 class TrustContext:
     """The directory and environment in which agents are looked up."""
 
@@ -149,13 +144,13 @@ class TrustContext:
                 raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggestion(target, catalog.ranked))
         return self._of_folder(path) if os.path.isdir(path) else self._of_file(path)
 
-    def resolved(self, name: str, approvals: Approvals) -> EdgeAgent:
+    def resolved(self, name: str, approvals: Approvals) -> tuple[Agent, AgentIdentity]:
         """The agent that a name or a path resolves to here, and how an edge refers to it."""
         settings = approvals.config
         catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings, approvals))
         found = resolve(name, self.cwd, self.env, settings, catalog)
         agent = authorize(found, self.cwd, approvals, catalog)
-        return EdgeAgent(agent, known_agent(name, agent, approvals, catalog))
+        return agent, known_agent(name, agent, approvals, catalog)
 
     def _of_folder(self, path: str) -> list[Explanation]:
         """The explanations of a folder and its parents; the first lists programs that git may run there."""
@@ -275,14 +270,11 @@ def _as_json(found: Sequence[Explanation], approved: Sequence[tuple[Explanation,
         "approved": [{"path": one.path, "kind": one.kind, "sha256": pin.sha256, "at": pin.at} for one, pin in approved],
         "explained": [
             {
-                "path": one.path,
-                "kind": one.kind,
-                "state": one.state,
-                "asks": [{"what": ask.what, "details": list(ask.details)} for ask in one.asks],
-                "replaced": one.replaced,
-                "against": one.against,
-                "diff": list(one.diff),
-                "files": list(one.files),
+                **{
+                    name: getattr(one, name)
+                    for name in ("path", "kind", "state", "replaced", "against", "diff", "files")
+                },
+                "asks": [ask._asdict() for ask in one.asks],
             }
             for one in found
         ],
@@ -324,20 +316,31 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
 def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Let one agent start another with all permissions of the other."""
     approvals = context.approvals(context.cwd)
-    starting, started = (context.resolved(name, approvals) for name in (caller, target))
-    if starting.agent.provider == PROGRAM:
+    (starting, caller_known), (started, target_known) = (context.resolved(name, approvals) for name in (caller, target))
+    if starting.provider == PROGRAM:
         raise UsageError(
             f"{caller} is a plain program: it needs no approval to start agents", "it has your own permissions"
         )
     if not as_json:
-        access.write(_edge_text(starting, started, approvals.config))
+        if started.provider == PROGRAM:
+            what = f"which is a plain program ({started.path}) with your own permissions"
+        else:
+            own = started.permission_mode or permission_mode(started.definition)
+            mode = mode_with(started.args, own or approvals.config.claude.permission_mode)
+            what = f"in its own permission mode, {mode}, regardless of the mode of the first"
+        access.write_lines(
+            [
+                one_line(f"{caller_known.name} may start {target_known.name}, {what}"),
+                *(f"  {one_line(known.path or known.name)}" for known in (caller_known, target_known)),
+            ]
+        )
     if not (dry_run or yes or _can_ask(as_json)):
         raise _unanswered(edge_command(caller, target, context.cwd))
     given = not dry_run and (yes or _confirm(f"Allow {one_line(caller)} -> {one_line(target)}?"))
     if given:
-        allow(context.home, starting.known, started.known)
+        allow(context.home, caller_known, target_known)
     if as_json:
-        access.write_json({"allowed": given, **_edge_json(starting.known, started.known)})
+        access.write_json({"allowed": given, **_edge_json(caller_known, target_known)})
     elif given:
         access.write(f"allowed {one_line(caller)} -> {one_line(target)}\n")
     return 0 if given or dry_run else DECLINED
@@ -356,19 +359,6 @@ def _remove_edge(context: TrustContext, caller: str, target: str, as_json: bool)
     else:
         access.write_lines(f"no longer allowed: {_arrow(one)}" for one in edges)
     return 0
-
-
-def _edge_text(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str:
-    """What an edge allows."""
-    agent = started.agent
-    if agent.provider == PROGRAM:
-        what = f"which is a plain program ({agent.path}) with your own permissions"
-    else:
-        own = agent.permission_mode or permission_mode(agent.definition) or settings.claude.permission_mode
-        what = f"in its own permission mode, {mode_with(agent.args, own)}, regardless of the mode of the first"
-    first = f"{starting.known.name} may start {started.known.name}, {what}"
-    places = [f"  {one_line(known.path or known.name)}" for known in (starting.known, started.known)]
-    return "".join(f"{line}\n" for line in [one_line(first), *places])
 
 
 def _edge_json(caller: AgentIdentity, target: AgentIdentity) -> dict[str, Any]:
