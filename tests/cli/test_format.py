@@ -55,7 +55,7 @@ def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> 
         ("\r", ""),
     ],
 )
-def test_of_a_line_that_was_written_over_the_last_state_is_shown(written: str, shown: str) -> None:
+def test_overwritten_line_shows_its_last_state(written: str, shown: str) -> None:
     assert terminal_output(written) == shown
 
 
@@ -126,7 +126,7 @@ def test_widths_count_columns() -> None:
 LETTERS = [one for one in map(chr, range(sys.maxunicode + 1)) if one.isprintable()]
 
 
-def test_no_letter_is_wider_to_the_live_view_than_to_us() -> None:
+def test_display_width_matches_rich() -> None:
     """It cuts off what it takes for too wide, though we had folded it to fit."""
     assert [hex(ord(one)) for one in LETTERS if cell_len(one) > display_width(one)] == []
 
@@ -159,7 +159,7 @@ def test_fitted_text_is_never_too_wide(text: str, columns: int) -> None:
     assert display_width(truncate(text, columns)) <= columns
 
 
-def test_a_table_is_aligned_and_only_its_last_column_gives_way() -> None:
+def test_table_cuts_only_its_last_column() -> None:
     lines = format_table([["A", "STATE", "LAST"], ["long name", "✓", "x" * 50], ["漢字", "●", "y"]], columns=30)
     assert lines[0] == "A          STATE  LAST"
     assert lines[1] == "long name  ✓      " + "x" * 11 + "…"
@@ -181,11 +181,11 @@ def test_a_question_outranks_the_status() -> None:
         ({"cost_usd": 0.0}, "$0.0000"),
     ],
 )
-def test_a_cost_is_shown_as_far_as_it_is_known(run: dict[str, float | None], text: str | None) -> None:
+def test_cost_text_shows_known_parts(run: dict[str, float | None], text: str | None) -> None:
     assert cost_text(run) == text
 
 
-def test_an_appointment_is_as_exact_as_it_has_to_be() -> None:
+def test_upcoming_time_is_as_exact_as_needed() -> None:
     noon = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
     assert upcoming_time(noon + 30, noon) == "12:00:30"
     assert upcoming_time(noon + 3600, noon) == "13:00"

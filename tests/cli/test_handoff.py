@@ -68,7 +68,7 @@ def kill_server(hocket: Hocket) -> None:
 
 
 @pytest.mark.req("S2-71", "S2-72", "S2-57", "S2-60")
-def test_a_task_is_handed_over_and_the_final_message_is_all_that_is_printed(hocket: Hocket, agent: Bin) -> None:
+def test_handoff_prints_the_final_message_alone(hocket: Hocket, agent: Bin) -> None:
     agent("noisy", "import sys; print('one\\ntwo', file=sys.stderr); print('the result')")
     made = hocket.created("task", "new", "a wish")
     done = hocket("handoff", made, "noisy", "do it")
@@ -79,7 +79,7 @@ def test_a_task_is_handed_over_and_the_final_message_is_all_that_is_printed(hock
 
 
 @pytest.mark.req("S2-66", "S2-70")
-def test_prompt_and_message_are_passed_on_byte_by_byte(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_prompt_and_message_are_passed_unchanged(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     done = subprocess.run(
         [sys.executable, "-m", "hocket", "handoff", "echo", NASTY],
@@ -96,19 +96,19 @@ def test_prompt_and_message_are_passed_on_byte_by_byte(hocket: Hocket, agent: Bi
 
 
 @pytest.mark.parametrize("prompt", ["- one\n- two", "--- a/file\n+++ b/file", "-x is broken", "--help me with a = b"])
-def test_a_prompt_that_begins_with_a_dash_is_a_prompt(hocket: Hocket, agent: Bin, prompt: str) -> None:
+def test_prompt_may_begin_with_a_dash(hocket: Hocket, agent: Bin, prompt: str) -> None:
     agent("echo", ECHO)
     done = hocket("handoff", "echo", prompt, "--timeout", "20s")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{prompt}\n", "")
     assert hocket("handoff", hocket.task_number(), "echo", prompt, "--timeout=20s").stdout == f"{prompt}\n"
 
 
-def test_behind_two_dashes_even_an_option_is_a_prompt(hocket: Hocket, agent: Bin) -> None:
+def test_prompt_after_two_dashes_may_be_an_option(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     assert hocket("handoff", "--", "echo", "--json").stdout == "--json\n"
 
 
-def test_without_a_task_one_is_made_of_the_first_line(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_handoff_without_task_creates_one(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("where", "import os; print(os.getcwd(), os.environ['HOCKET_TASK'])")
     (project / "sub").mkdir()
     done = hocket("handoff", "--cwd", "sub", "where", f"  {'x' * 300}\nmore")
@@ -117,9 +117,7 @@ def test_without_a_task_one_is_made_of_the_first_line(hocket: Hocket, agent: Bin
     assert (task["description"], task["cwd"]) == ("x" * 200, str(project / "sub"))
 
 
-def test_inside_an_agent_the_task_is_its_own_and_its_caller_is_current_again(
-    hocket: Hocket, agent: Bin, own: None, world: Path
-) -> None:
+def test_nested_handoff_returns_the_task(hocket: Hocket, agent: Bin, own: None, world: Path) -> None:
     agent("inner", "import sys; print('inner saw', sys.argv[-1])")
     agent(
         "outer",
@@ -148,9 +146,7 @@ def test_json_is_the_record(hocket: Hocket, agent: Bin) -> None:
     assert (record["status"], record["reason"], record["task"]) == ("done", "exit", task_of(hocket)["id"])
 
 
-def test_detached_it_prints_the_run_whose_result_can_be_had_again_and_again(
-    hocket: Hocket, agent: Bin, world: Path
-) -> None:
+def test_detached_handoff_prints_its_run(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     run = hocket.created("handoff", "slow", "x", "--detach")
     assert task_of(hocket)["currentAgent"] == "slow"
@@ -212,7 +208,7 @@ def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project
     assert b"not valid UTF-8" in done.stderr
 
 
-def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: Bin) -> None:
+def test_result_of_another_run_is_refused(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     run = hocket.created("spawn", "echo", "-p", "x")
     hocket("wait", run)
@@ -232,7 +228,7 @@ def test_task_with_a_running_agent_is_refused(hocket: Hocket, agent: Bin, world:
 
 
 @pytest.mark.req("S2-75")
-def test_when_the_time_is_up_the_work_goes_on_and_its_result_waits(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_handoff_timeout_leaves_the_run_running(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     done = hocket("handoff", "slow", "x", "--timeout", "0.2")
     assert (done.returncode, done.stdout) == (3, "")
@@ -256,7 +252,7 @@ def test_stopped_hand_off_is_no_success(hocket: Hocket, agent: Bin, world: Path)
     assert "stopped" in err
 
 
-def test_a_hand_off_closed_by_word_of_mouth_has_that_word_as_its_result(hocket: Hocket, agent: Bin, own: None) -> None:
+def test_handoff_closed_through_the_api_has_its_result(hocket: Hocket, agent: Bin, own: None) -> None:
     agent(
         "teller",
         "import http.client, json, os, socket\n"
@@ -272,7 +268,7 @@ def test_a_hand_off_closed_by_word_of_mouth_has_that_word_as_its_result(hocket: 
     assert (done.returncode, done.stdout) == (0, "in my own words\n")
 
 
-def test_only_the_end_of_its_own_record_is_the_end() -> None:
+def test_only_its_own_record_closes_a_handoff() -> None:
     def event(**data: Any) -> dict[str, Any]:
         return {"type": "task.changed", "run": "r1", "data": {"task": "t1", **data}}
 
@@ -322,7 +318,7 @@ def test_question_of_a_nested_hand_off_is_printed(hocket: Hocket, agent: Bin, ow
     assert (waiting.returncode, out) == (0, "you said: ask me [allowed touch x0]\n")
 
 
-def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, agent: Bin) -> None:
+def test_handoff_timeout_names_the_open_question(hocket: Hocket, agent: Bin) -> None:
     install_claude(agent.folder)
     run = hocket.created("handoff", "claude", "ask me", "--detach")
     until(lambda: json.loads(hocket("inbox", "--json").stdout))
@@ -337,7 +333,7 @@ def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, ag
     assert (as_json.returncode, as_json.stderr.count(wants(number))) == (3, 1)
 
 
-def test_a_question_that_is_refused_at_once_is_none(hocket: Hocket, agent: Bin, own: None) -> None:
+def test_automatically_denied_question_is_not_printed(hocket: Hocket, agent: Bin, own: None) -> None:
     agent("asker", ASKER + "print('went on')")
     agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'asker', 'x'], check=True)")
     done = hocket("run", "lead", "-p", "x", "--on-question", "deny")
@@ -350,9 +346,7 @@ def test_a_question_that_is_refused_at_once_is_none(hocket: Hocket, agent: Bin, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_wait_and_never_the_work(
-    hocket: Hocket, agent: Bin, world: Path, number: signal.Signals
-) -> None:
+def test_signal_ends_the_wait_not_the_run(hocket: Hocket, agent: Bin, world: Path, number: signal.Signals) -> None:
     agent("slow", held(world))
     waiting = hocket.start("handoff", "slow", "x", env={"HOCKET_RUN": "rabc"})
     until((world / "up").exists)
@@ -408,7 +402,7 @@ def read_until(terminal: int, words: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("key", "code", "status"), [(b"d", 3, "running"), (b"s", 130, "stopped")])
-def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
+def test_ctrl_c_offers_detach_or_stop(
     hocket: Hocket, agent: Bin, world: Path, project: Path, key: bytes, code: int, status: str
 ) -> None:
     agent("slow", "print('here it is', flush=True)\n" + held(world))
@@ -434,7 +428,7 @@ def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
 @pytest.mark.req("S2-71", "S2-72", "S2-74", "S2-77")
 @pytest.mark.parametrize("shell", [one for one in ("dash", "bash") if shutil.which(one)])
 @pytest.mark.parametrize("with_hocket", [True, pytest.param(False, marks=pytest.mark.own_server)])
-def test_the_script_does_the_same_with_and_without_hocket(
+def test_handoff_script_works_without_hocket(
     hocket: Hocket, agent: Bin, home: Path, project: Path, shell: str, with_hocket: bool
 ) -> None:
     if with_hocket:
@@ -462,9 +456,7 @@ def test_the_script_does_the_same_with_and_without_hocket(
     assert [one["status"] for one in task_of(hocket, task)["agentChain"]] == ["done", "failed"]
 
 
-def test_without_hocket_an_agent_nests_by_its_token_and_a_stranger_is_refused(
-    hocket: Hocket, agent: Bin, home: Path, project: Path
-) -> None:
+def test_script_without_hocket_needs_the_token(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     if not shutil.which("curl"):
         pytest.skip("needs curl")
     agent("inner", "import sys; print('inner saw', sys.argv[-1])")

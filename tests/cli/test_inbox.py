@@ -120,7 +120,7 @@ def test_late_answer_names_the_first_answer(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket: Hocket) -> None:
+def test_one_of_many_answers_counts(hocket: Hocket) -> None:
     ref = spawned(hocket, "asker", "--", "Which colour?")
     until(hocket, lambda questions: len(questions) == 1)
     commands = [hocket.start("answer", ref, f"colour {number}") for number in range(6)]
@@ -155,7 +155,7 @@ def test_late_answer_to_a_chain_names_the_first_answer(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_a_beginning_that_fits_several_questions_is_refused_with_all_of_them(hocket: Hocket) -> None:
+def test_ambiguous_question_id_is_refused(hocket: Hocket) -> None:
     for _ in range(2):
         spawned(hocket, "asker", "--", "Which?")
     until(hocket, lambda questions: len(questions) == 2)
@@ -180,7 +180,7 @@ def test_who_follows_sees_what_comes_and_what_goes(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_the_answer_is_printed_alone_and_a_refusal_ends_with_one(hocket: Hocket) -> None:
+def test_ask_prints_the_answer_alone(hocket: Hocket) -> None:
     answered, denied = (spawned(hocket, "asker", "--", "Go", "on?") for _ in range(2))
     until(hocket, lambda questions: len(questions) == 2)
     assert hocket("answer", answered, "yes,", "do").stdout == f"{hocket.number(1)}  allowed\n"
@@ -226,7 +226,7 @@ def test_question_without_a_terminal_is_denied_at_once(hocket: Hocket) -> None:
     assert "hocket answer" not in done.stderr + failed.stderr
 
 
-def test_every_line_of_a_command_is_listed_with_its_codes_spelled(hocket: Hocket, agent: Bin) -> None:
+def test_inbox_escapes_every_line_of_a_command(hocket: Hocket, agent: Bin) -> None:
     install_claude(agent.folder, "touch a\nrm b\x1b[2K")
     ref = spawned(hocket, "claude", "-p", "ask me")
     until(hocket, lambda open_ones: len(open_ones) == 1)
@@ -252,7 +252,7 @@ ALL_WAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
 @pytest.mark.req("S1-45")
 @pytest.mark.usefixtures("claude")
 @pytest.mark.parametrize(("words", "configured", "expected"), ALL_WAYS.values(), ids=list(ALL_WAYS))
-def test_who_is_there_decides_what_becomes_of_a_question(
+def test_question_default_depends_on_the_terminal(
     hocket: Hocket, home: Path, words: tuple[str, ...], configured: str, expected: str
 ) -> None:
     if configured:

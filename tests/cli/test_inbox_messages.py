@@ -46,12 +46,12 @@ def outcome(*events: dict[str, Any], interrupting: bool = False, ahead: int = 0)
     return False, exchange.outcome
 
 
-def test_the_first_turn_that_began_after_the_message_answers_it() -> None:
+def test_first_turn_after_the_message_answers_it() -> None:
     last = ended(4)
     assert outcome(started(4), make("text", text="x"), last) == (True, last)
 
 
-def test_a_turn_that_was_under_way_answers_only_if_no_other_begins() -> None:
+def test_running_turn_answers_if_no_other_begins() -> None:
     old, last = ended(3), ended(4, idle=False)
     assert outcome(old) == (False, old)
     assert outcome(old, started(4)) == (False, None)
@@ -59,7 +59,7 @@ def test_a_turn_that_was_under_way_answers_only_if_no_other_begins() -> None:
     assert outcome(ended(3, idle=False)) == (False, None)
 
 
-def test_the_first_turn_of_all_answers_the_prompt_even_if_the_message_came_before_it() -> None:
+def test_very_first_turn_answers_the_prompt() -> None:
     first, last = ended(1), ended(2)
     assert outcome(started(1), first) == (False, first)
     assert outcome(started(1), ended(1, idle=False), started(2), last) == (True, last)
@@ -71,14 +71,14 @@ def test_a_turn_that_was_interrupted_is_no_answer() -> None:
     assert outcome(ended(3), started(4), last, interrupting=True) == (True, last)
 
 
-def test_a_turn_that_woke_itself_is_no_certain_answer() -> None:
+def test_turn_with_an_origin_is_an_uncertain_answer() -> None:
     woken = {"kind": "task-notification"}
     own, last = ended(4, origin=woken), ended(5)
     assert outcome(started(4, origin=woken), own) == (False, own)
     assert outcome(started(4, origin=woken), own, started(5), last) == (True, last)
 
 
-def test_what_began_before_the_message_was_sent_is_no_turn_of_its_own() -> None:
+def test_turn_before_the_message_is_not_its_own() -> None:
     old, last = ended(3), ended(4)
     assert outcome(started(3), SENT, old) == (False, old)
     assert outcome(started(2), ended(2), started(3), SENT, old, started(4), last) == (True, last)
@@ -94,7 +94,7 @@ def test_messages_before_it_are_answered_first() -> None:
     assert outcome(first, started(4), woken, started(5), last, ahead=1) == (True, last)
 
 
-def test_one_that_was_answered_together_with_those_before_it_has_that_answer() -> None:
+def test_messages_answered_together_share_the_answer() -> None:
     both = ended(3)
     assert outcome(started(3), both, ahead=1) == (False, both)
 
@@ -138,7 +138,7 @@ def needs_you(run: dict[str, Any]) -> bool:
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_session_stays_and_each_message_has_its_answer(hocket: Hocket) -> None:
+def test_each_message_to_a_session_is_answered(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session")
     run = until(hocket, ref, is_idle)
     assert (run["result"], run["session_id"] is not None) == ("you said: first", True)
@@ -160,7 +160,7 @@ def test_a_session_stays_and_each_message_has_its_answer(hocket: Hocket) -> None
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_failed_turn_is_one_and_the_session_goes_on(hocket: Hocket) -> None:
+def test_failed_turn_exits_with_one(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session")
     failed = hocket("send", ref, "please fail", "--wait")
     assert (failed.returncode, failed.stdout) == (1, "API Error: 500 overloaded\n")
@@ -169,7 +169,7 @@ def test_a_failed_turn_is_one_and_the_session_goes_on(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_turn_can_be_interrupted_and_something_else_said(hocket: Hocket) -> None:
+def test_turn_is_interrupted_by_a_message(hocket: Hocket) -> None:
     ref = spawned(hocket, "wait for it", "--session")
     until(hocket, ref, lambda run: run["last"] == "working")
     answered = hocket("send", ref, "--interrupt", "something else", "--wait")
@@ -182,7 +182,7 @@ def test_a_turn_can_be_interrupted_and_something_else_said(hocket: Hocket) -> No
 
 
 @pytest.mark.usefixtures("claude")
-def test_who_waits_for_an_answer_gets_that_to_the_own_message(hocket: Hocket) -> None:
+def test_send_wait_returns_the_answer_to_its_message(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session")
     until(hocket, ref, is_idle)
     slow = hocket.start("send", ref, "hold on", "--wait")
@@ -200,7 +200,7 @@ def inputs(hocket: Hocket, ref: str) -> int:
 
 
 @pytest.mark.usefixtures("claude")
-def test_waiting_for_a_turn_can_time_out_and_the_run_goes_on(hocket: Hocket) -> None:
+def test_send_wait_times_out(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session")
     waited = hocket("send", ref, "hold on", "--wait", "--timeout", "0.3")
     assert (waited.returncode, waited.stdout) == (3, "")
@@ -210,7 +210,7 @@ def test_waiting_for_a_turn_can_time_out_and_the_run_goes_on(hocket: Hocket) -> 
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_question_is_shown_everywhere_with_the_line_to_type(hocket: Hocket) -> None:
+def test_question_is_shown_with_its_reply_command(hocket: Hocket) -> None:
     watching = hocket.start("run", "claude", "-p", "ask me", "--on-question", "ask")
     assert watching.stderr is not None
     line = next(line for line in watching.stderr if " ? " in line)
@@ -233,7 +233,7 @@ def test_a_question_is_shown_everywhere_with_the_line_to_type(hocket: Hocket) ->
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_refusal_says_why_and_questions_are_told_apart(hocket: Hocket) -> None:
+def test_refused_answer_names_the_open_questions(hocket: Hocket) -> None:
     ref = spawned(hocket, "ask twice", "--on-question", "ask")
     run = until(hocket, ref, lambda run: len(run["questions"]) == 2)
     unclear = hocket("answer", ref, "allow")
@@ -265,7 +265,7 @@ def test_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_choice_is_answered_in_words_or_by_number(hocket: Hocket) -> None:
+def test_choice_is_answered_by_text_or_number(hocket: Hocket) -> None:
     ref = spawned(hocket, "choose", "--on-question", "ask")
     until(hocket, ref, needs_you)
     assert f'hocket answer {hocket.number()} "YOUR ANSWER"' in hocket("show", ref).stdout
@@ -291,7 +291,7 @@ def test_answer_to_a_chain_reaches_the_asking_run(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_by_a_chains_name_too_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
+def test_chain_permission_needs_a_clear_yes(hocket: Hocket) -> None:
     chain = chained(hocket, "claude:2", "ask me")
     unclear = hocket("answer", chain["id"], "sounds", "good")
     assert (unclear.returncode, unclear.stdout) == (2, "")
@@ -371,7 +371,7 @@ def before_it_decides(home: Path, tool_summary: Callable[[Client], object]) -> I
 
 @pytest.mark.usefixtures("claude")
 @pytest.mark.own_server
-def test_words_meant_for_one_question_never_answer_the_next(hocket: Hocket, home: Path) -> None:
+def test_answer_never_reaches_the_next_question(hocket: Hocket, home: Path) -> None:
     ref = spawned(hocket, "ask, then choose", "--on-question", "ask")
     until(hocket, ref, needs_you)
 
@@ -406,7 +406,7 @@ def test_unanswerable_question_exits_with_four(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_an_ended_session_is_resumed_in_a_new_run(hocket: Hocket) -> None:
+def test_ended_session_is_resumed_in_a_new_run(hocket: Hocket) -> None:
     first = spawned(hocket, "first")
     before = json.loads(hocket("wait", first, "--json").stdout)
     early = hocket("resume", first, "-p", "second", "-q")
@@ -421,7 +421,7 @@ def test_an_ended_session_is_resumed_in_a_new_run(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> None:
+def test_resumed_session_is_watched_to_its_pause(hocket: Hocket) -> None:
     first = spawned(hocket, "first")
     hocket("wait", first)
     resumed = hocket("resume", first, "--session", "-p", "more")
@@ -432,9 +432,7 @@ def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> N
     assert hocket("resume", number).returncode == 2
 
 
-def test_a_failed_chain_goes_on_from_its_first_incomplete_step_or_a_chosen_one(
-    hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_failed_chain_is_resumed_at_a_step(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("first", "open('ledger', 'a').write('first ')\n")
     agent("second", "import os, sys\nsys.exit(not os.path.exists('mended'))\n")
     agent("third", "print('finished')\n")

@@ -45,9 +45,7 @@ def repository(hocket: Hocket, agent: Bin) -> Path:
 
 
 @pytest.mark.shared_server
-def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
-    hocket: Hocket, repository: Path, home: Path
-) -> None:
+def test_summary_and_show_name_the_worktree(hocket: Hocket, repository: Path, home: Path) -> None:
     before = picture(repository)
     done = hocket("run", "reader -> builder", "--isolation", "worktree")
     assert done.returncode == 0
@@ -115,7 +113,7 @@ def test_worktree_lines_describe_what_was_left(left: dict[str, Any], words: str)
     assert more[-1].endswith(away)
 
 
-def test_what_else_is_there_and_a_worktree_on_no_branch_are_told_in_words() -> None:
+def test_worktree_without_branch_is_described() -> None:
     left = {**LEFT, "branch": None, "besides": "1 commit on hocket/7-x/1-builder alone"}
     first, second, third, _ = worktree_lines([left], "7")
     assert first.startswith("builder: 2 commits on no branch (c0ffeec0ffee), in ")
@@ -133,7 +131,7 @@ def test_where_nothing_is_known_nothing_is_claimed() -> None:
     assert second.strip() == "hocket worktrees prune 7"
 
 
-def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) -> None:
+def test_dry_run_creates_no_worktree(hocket: Hocket, repository: Path) -> None:
     done = hocket("run", "reader", "--isolation", "worktree", "--dry-run")
     assert (done.returncode, f"worktree of {repository}" in done.stdout) == (0, True)
     (step,) = json.loads(hocket("run", "reader", "--isolation", "worktree", "--dry-run", "--json").stdout)
@@ -143,7 +141,7 @@ def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) 
 
 
 @pytest.mark.shared_server
-def test_without_a_repository_it_is_two_and_nothing_was_started(hocket: Hocket, agent: Bin) -> None:
+def test_isolation_without_repository_is_refused(hocket: Hocket, agent: Bin) -> None:
     agent("reader", "print('read')")
     (hocket.cwd / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
     for words in (("reader", "--isolation", "worktree"), ("ship",), ("ship", "--dry-run")):
@@ -184,7 +182,7 @@ def test_resumed_session_gets_its_worktree_back(hocket: Hocket, agent: Bin, repo
 
 
 @pytest.mark.shared_server
-def test_a_session_whose_repository_is_gone_is_refused_in_words(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_session_without_its_repository_is_refused(hocket: Hocket, agent: Bin, world: Path) -> None:
     install_claude(agent.folder)
     make_repository(world / "other")
     where = ("--cwd", str(world / "other"))

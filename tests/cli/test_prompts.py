@@ -142,7 +142,7 @@ def created(run: str, kind: str = "leaf", parent: str | None = "root", **data: A
     return {"v": 1, "seq": 1, "ts": 0.0, "run": run, "root": "root", "type": "run.created", "data": data}
 
 
-def test_prompt_gets_a_line_only_where_it_is_new() -> None:
+def test_only_new_prompts_are_logged() -> None:
     progress = RunView("root")
     steps = [{"agent": "plan", "iterations": 1}, {"agent": "build", "iterations": 3}]
     told = []

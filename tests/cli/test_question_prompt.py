@@ -36,14 +36,14 @@ def press(prompt: QuestionPrompt, view: RunView, *keys: str) -> dict[str, Any] |
     return prompt.press(keys, view, LATER)
 
 
-def test_a_key_allows_and_no_second_one_is_sent() -> None:
+def test_key_allows_once() -> None:
     prompt, view = scene(asked())
     assert press(prompt, view, "a") == {"question": "q1", "allow": True}
     assert press(prompt, view, "a") is None
     assert "sending" in prompt.lines(80, 9, 1.0)[2]
 
 
-def test_a_rule_has_a_key_of_its_own_and_is_shown_whole() -> None:
+def test_rule_has_its_own_key() -> None:
     rule = "Bash(make " + "very " * 30 + "long *)"
     prompt, view = scene(asked(rule=rule))
     shown = " ".join(line.strip("│ ") for line in prompt.lines(60, 9, 1.0))
@@ -57,7 +57,7 @@ def test_nothing_of_a_rule_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(24, False), (99, True)])
-def test_a_rule_that_the_terminal_has_no_room_for_has_no_key(rows: int, fits: bool) -> None:
+def test_rule_that_does_not_fit_has_no_key(rows: int, fits: bool) -> None:
     prompt, view = scene(asked(rule="Bash(make " + "very " * 200 + "long *)"), asked("q2"))
     assert press(prompt, view, "A") is None, "nobody has seen it yet"
     lines = prompt.lines(60, rows // 3, 1.0, rows)
@@ -79,13 +79,13 @@ def test_pasted_text_and_other_keys_allow_nothing(keys: list[str]) -> None:
     assert not prompt.is_sending
 
 
-def test_what_is_typed_fast_behind_the_key_is_not_lost_and_sends_nothing_by_itself() -> None:
+def test_fast_typing_sends_nothing_by_itself() -> None:
     prompt, view = scene(asked())
     assert press(prompt, view, "d", "n", "o", "\r") is None
     assert press(prompt, view, "\r") == {"question": "q1", "allow": False, "text": "no"}
 
 
-def test_a_denial_without_a_reason_and_a_way_back() -> None:
+def test_denial_needs_no_reason_and_can_be_cancelled() -> None:
     prompt, view = scene(asked())
     press(prompt, view, "d")
     press(prompt, view, "\x1b")
@@ -93,7 +93,7 @@ def test_a_denial_without_a_reason_and_a_way_back() -> None:
     assert press(prompt, view, "\n") == {"question": "q1", "allow": False}
 
 
-def test_several_things_asked_in_one_question_are_answered_one_after_the_other() -> None:
+def test_parts_of_a_question_are_answered_in_turn() -> None:
     prompt, view = scene(asked(kind="choice", tool="AskUser", text="Colour? (1 Red)\nSize? (1 Small)"))
     press(prompt, view, "t")
     assert press(prompt, view, "1", "\r") is None
@@ -109,7 +109,7 @@ def test_an_option_has_its_number_for_a_key() -> None:
     assert press(prompt, view, "2") == {"question": "q1", "allow": True, "text": "2"}
 
 
-def test_the_question_on_the_screen_stays_while_others_come_and_go() -> None:
+def test_shown_question_stays_while_others_change() -> None:
     prompt, view = scene(asked("q1"), asked("q2"))
     press(prompt, view, "n")
     prompt.update(view, 1.0)
@@ -120,7 +120,7 @@ def test_the_question_on_the_screen_stays_while_others_come_and_go() -> None:
     assert prompt.question.data["id"] == "q2"
 
 
-def test_another_question_in_its_place_has_to_be_looked_at_first() -> None:
+def test_new_question_ignores_early_keys() -> None:
     prompt, view = scene(asked("q1"), asked("q2"))
     view.add({"ts": 1.0, "run": "p", "type": "answer", "data": {"id": "q1", "allow": True, "by": "operator"}})
     prompt.update(view, 10.0)
@@ -136,7 +136,7 @@ def test_a_chains_own_question_is_asked_as_well() -> None:
 
 
 @pytest.mark.parametrize(("kind", "left"), [("turn.ended", 1), ("run.ended", 0)])
-def test_a_turn_takes_its_questions_with_it_and_a_run_all(kind: str, left: int) -> None:
+def test_end_of_turn_or_run_closes_questions(kind: str, left: int) -> None:
     prompt, view = scene(asked("q1"), asked("q2", parent="helper"))
     view.add({"ts": 1.0, "run": "p", "type": kind, "data": {"status": "done", "idle": True}})
     prompt.update(view, 1.0)
@@ -144,7 +144,7 @@ def test_a_turn_takes_its_questions_with_it_and_a_run_all(kind: str, left: int) 
     assert (prompt.question is not None) == bool(left)
 
 
-def test_an_answer_that_was_not_taken_says_why_and_another_may_be_given() -> None:
+def test_refused_answer_can_be_repeated() -> None:
     prompt, view = scene(asked())
     press(prompt, view, "a")
     prompt.fail("run 2 takes no more input")
@@ -152,7 +152,7 @@ def test_an_answer_that_was_not_taken_says_why_and_another_may_be_given() -> Non
     assert press(prompt, view, "a") is not None
 
 
-def test_on_a_small_terminal_the_trouble_gives_way_and_not_the_question() -> None:
+def test_small_terminal_cuts_the_error_first() -> None:
     prompt, _ = scene(asked())
     prompt.fail("run 2 takes no more input, " + "since it is gone " * 20)
     lines = prompt.lines(40, 2, 1.0, 8)
@@ -169,7 +169,7 @@ def test_on_a_small_terminal_the_trouble_gives_way_and_not_the_question() -> Non
 
 
 @pytest.mark.parametrize(("rows", "is_cut"), [(24, False), (8, True), (5, True), (3, True)])
-def test_a_question_that_is_not_seen_whole_is_known_for_it(rows: int, is_cut: bool) -> None:
+def test_cut_question_is_marked(rows: int, is_cut: bool) -> None:
     prompt, _ = scene(asked(input={"command": "make one\nmake two\nmake three"}))
     prompt.fail("no")
     lines = prompt.lines(40, max(1, rows // 3), 1.0, rows)
@@ -179,7 +179,7 @@ def test_a_question_that_is_not_seen_whole_is_known_for_it(rows: int, is_cut: bo
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_whatever_a_tool_is_given_is_in_the_box(columns: int) -> None:
+def test_every_tool_argument_is_shown(columns: int) -> None:
     given = {"path": "README.md", "script": "rm -rf ~\nmake " + "very " * 20 + "sure", "force": True}
     prompt, _ = scene(asked(tool="mcp__sh__run", input=given))
     shown = [line[2:-2].rstrip() for line in prompt.lines(columns, 99, 1.0)[1:-1]]
@@ -189,7 +189,7 @@ def test_whatever_a_tool_is_given_is_in_the_box(columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [24, 40, 80, 120])
-def test_no_line_of_it_is_wider_than_the_terminal(columns: int) -> None:
+def test_prompt_lines_fit_the_terminal(columns: int) -> None:
     command = "echo 日本語日本語日本語日本語 " + 90 * "x" + " end"
     prompt, view = scene(asked(input={"command": command}), asked("q2"))
     for keys in ([], ["d"], list("because 日本語 " * 9)):
@@ -209,26 +209,26 @@ def test_an_arrow_is_no_letter(sent: str) -> None:
 
 
 @pytest.mark.parametrize("sent", ARROWS)
-def test_an_arrow_that_comes_in_pieces_is_no_letter_either(sent: str) -> None:
+def test_split_arrow_key_is_dropped(sent: str) -> None:
     typed = Keyboard()
     assert [key for piece in sent for key in typed.split(piece)] == []
     assert typed.split("A") == ["A"], "what comes behind it counts"
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1bO", "\x1b[1;"])
-def test_the_end_of_an_arrow_may_take_its_time(begun: str) -> None:
+def test_late_end_of_an_arrow_key_is_dropped(begun: str) -> None:
     typed = Keyboard()
     assert [*typed.split(begun), *typed.split(""), *typed.split("A")] == []
 
 
-def test_a_lone_escape_is_a_key_once_nothing_has_followed_it() -> None:
+def test_lone_escape_is_a_key() -> None:
     typed = Keyboard()
     assert [typed.split("\x1b"), typed.split(""), typed.split("")] == [[], ["\x1b"], []]
     assert typed.split("a\x1b[Bö") == ["a", "ö"]
     assert typed.split("d") == ["d"]
 
 
-def test_each_line_of_a_command_is_a_line_and_one_that_goes_on_has_no_bar() -> None:
+def test_only_new_lines_of_a_command_have_a_bar() -> None:
     prompt, _ = scene(asked(input={"command": "make one\n  make " + "x" * 40 + "\nmake three"}))
     shown = [line[2:-2].rstrip() for line in prompt.lines(40, 9, 1.0)[1:-2]]
     assert shown[0] == "builder wants to run Bash: make one"
@@ -238,7 +238,7 @@ def test_each_line_of_a_command_is_a_line_and_one_that_goes_on_has_no_bar() -> N
     assert sum(line.count("x") for line in shown) == 40
 
 
-def test_no_row_of_a_command_stands_where_the_keys_do() -> None:
+def test_command_rows_are_indented() -> None:
     prompt, _ = scene(asked(input={"command": "make " + "x" * 28 + "[a] deny [d] allow once"}))
     lines = [line[2:] for line in prompt.lines(40, 9, 1.0)[1:-1]]
     asked_rows, keys = lines[: lines.index(next(line for line in lines if line.startswith("[")))], lines[-3:]
@@ -255,7 +255,7 @@ def test_while_keys_mean_something_else_it_names_none() -> None:
     assert any("Enter sends" in line for line in prompt.lines(60, 9, 1.0))
 
 
-def test_a_small_terminal_has_no_room_for_a_frame() -> None:
+def test_small_terminal_has_no_frame() -> None:
     prompt, _ = scene(asked())
     assert prompt.lines(60, 2, 1.0, 5) == [
         "builder wants to run Bash: make q1",

@@ -60,7 +60,7 @@ def agents(agent: Bin) -> Bin:
 
 
 @pytest.mark.req("S1-B21", "S1-B17")
-def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: Bin) -> None:
+def test_result_is_on_stdout_and_messages_on_stderr(hocket: Hocket, agents: Bin) -> None:
     done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace")
     assert (done.returncode, done.stdout) == (0, "fine\n")
     assert "\x1b" not in done.stderr
@@ -85,14 +85,14 @@ def test_forced_colour_in_a_pipe_moves_no_cursor(hocket: Hocket, agents: Bin) ->
 
 
 @pytest.mark.req("S1-B17", "S1-B16")
-def test_an_incomplete_chain_is_one_and_says_what_was_skipped(hocket: Hocket, agents: Bin) -> None:
+def test_incomplete_chain_exits_with_one(hocket: Hocket, agents: Bin) -> None:
     done = hocket("run", "failing -> planner")
     assert (done.returncode, done.stdout) == (1, "half\n")
     assert "failed: exit 3" in done.stderr
     assert "- skipped" in done.stderr
 
 
-def test_json_is_events_alone_and_ends_with_the_roots_end(hocket: Hocket, agents: Bin) -> None:
+def test_json_ends_with_the_end_of_the_root(hocket: Hocket, agents: Bin) -> None:
     done = hocket("run", "planner -> builder:3", "--json")
     events = events_of(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
@@ -128,7 +128,7 @@ def test_words_are_joined_and_variables_substituted(hocket: Hocket, agents: Bin)
 
 
 @pytest.mark.req("S1-B12")
-def test_a_prompt_comes_from_the_line_from_stdin_or_from_a_file(hocket: Hocket, agents: Bin, project: Path) -> None:
+def test_prompt_is_read_from_option_stdin_or_file(hocket: Hocket, agents: Bin, project: Path) -> None:
     (project / "ask.txt").write_text("from a file")
     assert hocket("run", "planner", "-q", "-p", "-", stdin="from stdin").stdout == "plan for from stdin\n"
     assert hocket("run", "planner", "-q", "--prompt-file", "ask.txt").stdout == "plan for from a file\n"
@@ -139,7 +139,7 @@ def test_a_prompt_comes_from_the_line_from_stdin_or_from_a_file(hocket: Hocket, 
     assert "nosuch.txt" in missing.stderr
 
 
-def test_text_that_was_not_typed_for_us_is_no_template(hocket: Hocket, agents: Bin, project: Path) -> None:
+def test_prompt_from_file_is_not_a_template(hocket: Hocket, agents: Bin, project: Path) -> None:
     (project / "ask.txt").write_text("use ${NOWHERE}")
     assert hocket("run", "planner", "-q", "--prompt-file", "ask.txt").stdout == "plan for use ${NOWHERE}\n"
     assert hocket("run", "planner", "-q", "-p", "-", stdin="${A} $B $$").stdout == "plan for ${A} $B $$\n"
@@ -165,7 +165,7 @@ def test_the_working_directory_can_be_chosen(hocket: Hocket, agent: Bin, project
 
 @pytest.mark.req("S1-B22")
 @pytest.mark.own_server
-def test_a_dry_run_shows_every_step_and_starts_nothing(hocket: Hocket, agents: Bin, home: Path) -> None:
+def test_dry_run_starts_nothing(hocket: Hocket, agents: Bin, home: Path) -> None:
     words = ["run", "planner -> builder:3", "-p", "go on", "--until", "true", "--dry-run"]
     shown = hocket(*words, "--", "--fast")
     assert shown.returncode == 0
@@ -213,7 +213,7 @@ def test_a_signal_stops_the_whole_run(hocket: Hocket, agents: Bin, number: signa
 
 
 @pytest.mark.req("S1-B18")
-def test_a_signal_with_json_still_ends_with_the_roots_end(hocket: Hocket, agents: Bin) -> None:
+def test_signal_with_json_ends_with_the_root(hocket: Hocket, agents: Bin) -> None:
     running = hocket.start("run", "forever:3", "--json")
     assert running.stdout is not None
     assert running.stderr is not None
@@ -225,7 +225,7 @@ def test_a_signal_with_json_still_ends_with_the_roots_end(hocket: Hocket, agents
 
 
 @pytest.mark.parametrize("gap", [0.0005, 0.005])
-def test_two_signals_at_once_stop_the_run_as_one_does(hocket: Hocket, agents: Bin, gap: float) -> None:
+def test_two_signals_at_once_stop_once(hocket: Hocket, agents: Bin, gap: float) -> None:
     running = hocket.start("run", "forever", "--json")
     assert running.stdout is not None
     assert running.stderr is not None
@@ -303,7 +303,7 @@ def test_forkhestra_is_run(hocket: Hocket, agents: Bin) -> None:
     assert (done.returncode, done.stdout) == (0, "plan for x\n")
 
 
-def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> None:
+def test_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> None:
     command = [sys.executable, "-m", "hocket", "run", "planner", "-q"]
     agents("outer", f"import os; os.execv({sys.executable!r}, {command!r})")
     done = hocket("run", "outer")
@@ -323,7 +323,7 @@ def dry(*words):
 """
 
 
-def test_a_dry_run_inside_a_run_has_that_runs_time_and_no_more(hocket: Hocket, agent: Bin, agents: Bin) -> None:
+def test_dry_run_inside_a_run_has_its_limits(hocket: Hocket, agent: Bin, agents: Bin) -> None:
     agent("outer", INNER + "print(dry())")
     code, _, said = hocket("run", "outer", "--timeout", "60").stdout.partition(" ")
     (step,) = json.loads(said)
@@ -331,9 +331,7 @@ def test_a_dry_run_inside_a_run_has_that_runs_time_and_no_more(hocket: Hocket, a
     assert 0 < step["chain_limits"]["timeout"] <= 60
 
 
-def test_dry_run_inside_a_run_is_refused_as_the_run_would_be(
-    hocket: Hocket, agent: Bin, agents: Bin, world: Path
-) -> None:
+def test_dry_run_inside_a_run_is_refused_alike(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
     scripted = install_claude(world / "scripted")
     note = "if '--session-id' in sys.argv: open('told', 'w').write(dry('--until', 'true'))\n"
     agent("claude", f"import os\n{INNER}{note}os.execv({str(scripted)!r}, sys.argv)\n")
@@ -345,7 +343,7 @@ def test_dry_run_inside_a_run_is_refused_as_the_run_would_be(
 
 
 @pytest.mark.own_server
-def test_a_dry_run_inside_a_run_brings_no_server_up(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
+def test_dry_run_inside_a_run_starts_no_server(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
     """Both ends of a FIFO wait for each other, so that nobody brings one up before it was tried."""
     door = world / "door"
     os.mkfifo(door)

@@ -63,7 +63,7 @@ def test_runs_are_listed_below_their_parents() -> None:
     assert [(one["number"], level) for one, level in tree_order(runs)] == [(1, 0), (2, 1), (5, 2), (3, 1), (4, 0)]
 
 
-def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
+def test_table_labels_every_state_and_fits() -> None:
     runs = [
         run(1, status="waiting", needs_you=True, last="\x1b[1mpush?\x1b[0m\nnow"),
         run(2, 1, step=1, iteration=3, last="x" * 500, tokens=103_500, cost_usd=0.724),
@@ -133,7 +133,7 @@ def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) ->
     assert (stopped["status"], stopped["stopped"]) == ("failed", [])
 
 
-def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hocket, agent: Bin) -> None:
+def test_unknown_run_does_not_prevent_other_stops(hocket: Hocket, agent: Bin) -> None:
     agent("forever", "import time; time.sleep(600)")
     ref = hocket.created("spawn", "forever")
     done = hocket("stop", "nosuch", ref, "--json")
@@ -166,7 +166,7 @@ def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["show", "logs", "wait", "stop", "resume"])
 @pytest.mark.parametrize("name", ["", "..", "1/output", "1/events", "../../etc"])
-def test_a_name_that_cannot_be_one_is_as_unknown(hocket: Hocket, command: str, name: str) -> None:
+def test_invalid_name_is_unknown(hocket: Hocket, command: str, name: str) -> None:
     done = hocket(command, name)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"there is no run {name!r}" in done.stderr
@@ -187,7 +187,7 @@ say(type="result", subtype="success", is_error=True, result="limit reached")
 """
 
 
-def test_a_parked_chain_and_its_loop_say_until_when_they_wait_and_for_what(hocket: Hocket, agent: Bin) -> None:
+def test_parked_chain_shows_reason_and_time(hocket: Hocket, agent: Bin) -> None:
     program = agent("limited-claude", LIMITED)
     ref = hocket.created("run", "claude:3", "-p", "x", "--detach", env={"HOCKET_CLAUDE": str(program)})
     parked = wait_for(lambda: [one for one in listed(hocket) if one["parked_until"]] or None, "a chain that waits")
@@ -217,7 +217,7 @@ def test_a_gate_at_work_is_said(hocket: Hocket, agent: Bin) -> None:
     hocket("stop", ref)
 
 
-def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) -> None:
+def test_wait_timeout_leaves_the_run_running(hocket: Hocket, agent: Bin) -> None:
     agent("forever", "import time; print('up', flush=True); time.sleep(600)")
     ref = hocket.created("spawn", "forever")
     waited = hocket("wait", ref, "--timeout", "0.2", "--json")
@@ -233,13 +233,13 @@ def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) ->
     assert hocket("wait", ref).returncode == 1
 
 
-def test_of_what_is_to_be_allowed_the_table_leaves_nothing_out() -> None:
+def test_table_escapes_what_is_to_be_allowed() -> None:
     hidden = run(1, status="waiting", needs_you=True, last="Bash wants to run: rm -rf ~ #\rls")
     assert ps_table([hidden], 172.0, 120)[1].endswith(r"Bash wants to run: rm -rf ~ #\rls")
     assert ps_table([run(1, last="10%\r50%")], 172.0, 120)[1].endswith("  50%")
 
 
-def test_views_show_the_last_state_of_a_line_and_the_result_has_all(hocket: Hocket, agent: Bin) -> None:
+def test_overwritten_lines_stay_in_the_result(hocket: Hocket, agent: Bin) -> None:
     written = b"10%\r50%\r100%\nwindows\r\n"
     agent("bar", f"import os\nos.write(1, {written!r})\nos.write(2, b'a\\rb\\n')")
     done = hocket("run", "bar")
@@ -254,7 +254,7 @@ def test_views_show_the_last_state_of_a_line_and_the_result_has_all(hocket: Hock
     assert json.loads(hocket("show", ref, "--json").stdout)["result"] == written.decode()
 
 
-def test_the_raw_log_of_a_chain_is_the_output_of_its_processes_in_order(hocket: Hocket, agent: Bin) -> None:
+def test_raw_log_of_a_chain_is_in_order(hocket: Hocket, agent: Bin) -> None:
     agent("first", "import sys; sys.stdout.buffer.write(b'\\xff\\x00one')")
     agent("second", "print('two')")
     done = hocket("run", "first -> second:2", "--json")
@@ -264,7 +264,7 @@ def test_the_raw_log_of_a_chain_is_the_output_of_its_processes_in_order(hocket: 
     assert hocket("logs", "-f", ref, "--raw").stdout == raw
 
 
-def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent: Bin) -> None:
+def test_unwritable_output_is_reported_in_one_line(hocket: Hocket, agent: Bin) -> None:
     agent("quick", "print('done')")
     for command in (["ps", "-a", "--json"], ["run", "quick"]):
         with open("/dev/full", "w") as full:
@@ -277,7 +277,7 @@ def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent
 
 
 @pytest.mark.own_server
-def test_a_long_history_is_listed_a_thousand_at_a_time(home: Path, hocket: Hocket) -> None:
+def test_long_history_is_listed_in_pages(home: Path, hocket: Hocket) -> None:
     store = open_store(home / "hocket.db")
     store_writer = StoreWriter(store)
     ids = {f"r{number}": number for number in range(1, 1003)}

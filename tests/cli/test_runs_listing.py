@@ -108,7 +108,7 @@ def test_runs_are_listed_since_a_time(hocket: Hocket, home: Path) -> None:
 
 
 @pytest.mark.own_server
-def test_run_without_its_root_is_listed_by_its_own_directory(hocket: Hocket, home: Path) -> None:
+def test_run_without_root_is_listed_by_directory(hocket: Hocket, home: Path) -> None:
     """As after a restore that found the files of a run and not those of the one above it."""
     store = open_store(home / "hocket.db")
     store_writer = StoreWriter(store)

@@ -62,7 +62,7 @@ def task_with(**more: Any) -> dict[str, Any]:
 # --- How it reads ---
 
 
-def test_nested_hand_offs_lie_below_the_one_that_made_them() -> None:
+def test_nested_handoffs_are_indented() -> None:
     chain = [
         record(1, 0, 100),
         record(2, 10, 50),
@@ -74,7 +74,7 @@ def test_nested_hand_offs_lie_below_the_one_that_made_them() -> None:
     assert levels(chain) == [0, 1, 2, 1, 0, 1]
 
 
-def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
+def test_task_show_has_every_section() -> None:
     task = task_with(
         current_agent="qa",
         status={"type": "active", "message": "nearly"},
@@ -172,7 +172,7 @@ def everything(words: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "words", ["x" * 300, "世界" * 150, "to be or not " * 30, "é\u0301 \uff57\uff49\uff44\uff45 " * 40, "a"]
 )
-def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: str, columns: int) -> None:
+def test_task_lines_fit_the_terminal(words: str, columns: int) -> None:
     task = everything(words)
     prompts = {f"h{number}": words for number in range(1, 9)}
     history = [{"event_type": "task_created", "timestamp": 0, "data": {"description": words}}]
@@ -193,14 +193,14 @@ def test_long_message_is_wrapped_on_a_terminal() -> None:
     assert "".join(line.strip() for line in lines[place:]) == f"code ={said}"
 
 
-def test_on_a_narrow_terminal_a_hand_off_still_tells_its_run() -> None:
+def test_narrow_handoff_still_names_its_run() -> None:
     lines = task_lines(task_with(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
     place = lines.index("hand-offs")
     assert lines[place + 1] == "  1  developer  ✓ done"
     assert lines[-1].endswith("  0:12  run r1")
 
 
-def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_forty_columns_are_enough(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1] * 3)")
     agent("an-agent-with-a-long-name-of-its-own", "import sys; sys.exit(sys.argv[-1])")
     hocket("handoff", "echo", "世界のすべてのセッションを一日で期限切れにする方法を考えて書く")
@@ -380,7 +380,7 @@ def test_what_is_refused_uses_up_no_number(hocket: Hocket, agent: Bin, project: 
 
 @pytest.mark.req("S2-B04")
 @pytest.mark.shared_server
-def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) -> None:
+def test_attachments_are_kept_byte_by_byte(hocket: Hocket, project: Path) -> None:
     task = hocket.created("task", "new", "a wish")
     content = bytes(range(256)) * 10
     (project / "data.bin").write_bytes(content)
@@ -433,7 +433,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
     ],
 )
 @pytest.mark.shared_server
-def test_a_mistake_is_two_and_says_what_to_do(hocket: Hocket, words: tuple[str, ...]) -> None:
+def test_usage_error_exits_with_two_and_a_hint(hocket: Hocket, words: tuple[str, ...]) -> None:
     done = hocket("task", *words)
     assert (done.returncode, done.stdout) == (2, ""), done
     assert done.stderr
@@ -547,9 +547,7 @@ def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_task_is_written_to_standard_output_as_to_a_file_and_is_not_taken_over_twice(
-    hocket: Hocket, project: Path
-) -> None:
+def test_task_is_imported_once(hocket: Hocket, project: Path) -> None:
     hocket("task", "new", "Grüße")
     text = hocket("task", "export", "1").stdout
     assert text.startswith("{\n  ")
@@ -560,9 +558,7 @@ def test_a_task_is_written_to_standard_output_as_to_a_file_and_is_not_taken_over
 
 
 @pytest.mark.req("S2-10", "S2-07", "S2-84")
-def test_files_of_another_program_are_read_tolerantly_and_what_was_open_is_closed(
-    hocket: Hocket, project: Path
-) -> None:
+def test_foreign_task_file_is_imported(hocket: Hocket, project: Path) -> None:
     (project / "old.json").write_text('{"id": "old-1", "description": "from long ago"}')
     open_ = {"agentName": "qa", "startedAt": 5_000, "completedAt": None, "output": ""}
     done = {"agentName": "planner", "startedAt": 1_000, "completedAt": 2_000, "output": "a plan"}
@@ -590,7 +586,7 @@ def test_files_of_another_program_are_read_tolerantly_and_what_was_open_is_close
 
 
 @pytest.mark.req("S2-11")
-def test_malformed_values_are_refused_with_file_and_field_and_keep_no_other_out(hocket: Hocket, project: Path) -> None:
+def test_malformed_task_is_refused_alone(hocket: Hocket, project: Path) -> None:
     good: dict[str, Any] = {"id": "g1", "description": "fine"}
     bad: dict[str, tuple[Any, str]] = {
         "agent": ({**good, "currentAgent": 5}, "currentAgent"),
@@ -621,7 +617,7 @@ def test_malformed_values_are_refused_with_file_and_field_and_keep_no_other_out(
     assert len(json.loads(hocket("task", "list", "--json").stdout)) == 1
 
 
-def test_an_attachment_that_leads_elsewhere_is_not_taken_along(hocket: Hocket, project: Path, world: Path) -> None:
+def test_attachment_outside_its_folder_is_refused(hocket: Hocket, project: Path, world: Path) -> None:
     (world / "secret").write_text("secret")
     for name in ("a", "b"):
         folder = project / "in" / name
@@ -656,7 +652,7 @@ def test_file_without_an_object_is_reported(content: bytes) -> None:
 
 
 @pytest.mark.req("S2-82")
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("before")
     write_atomically(str(path), b"after")

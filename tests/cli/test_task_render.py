@@ -53,14 +53,14 @@ def test_card_shows_agent_time_handoffs_and_queue() -> None:
     ]
 
 
-def test_where_there_is_little_room_the_time_stays_and_the_name_gives_way() -> None:
+def test_narrow_card_cuts_the_name_not_the_time() -> None:
     one = task(7, "active", current_agent="a-very-long-name-of-an-agent", current_since=(NOW - 34) * 1000, queued=2)
     lines = [line for line, _ in card(one, {}, NOW, 17)]
     assert lines[1] == "   ● a-very… 0:34"
     assert lines[2:] == ["   0 hand-offs", "   2 queued"]
 
 
-def test_each_task_is_in_the_column_of_its_state_and_those_come_first_that_changed_last() -> None:
+def test_board_sorts_tasks_by_state_and_change() -> None:
     tasks = [
         *(task(1, "pending", 9), task(2, "pending", 3), task(3, "active"), task(4, "active", current_agent="qa")),
         *(task(5, "waiting"), task(6, "completed", 5), task(7, "failed", 2), task(8, "completed", RECENT_SECONDS + 1)),
@@ -92,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal(wide: int) -> None:
     assert "\x1b" not in "".join(lines)
 
 
-def test_columns_stand_side_by_side_where_there_is_room_and_below_each_other_where_there_is_none() -> None:
+def test_narrow_board_stacks_its_columns() -> None:
     tasks = [task(1, "pending"), task(2, "active", current_agent="世界", current_since=NOW * 1000), task(3, "waiting")]
     side_by_side = drawn(tasks, 120)
     assert side_by_side[0].split() == ["PENDING", "1", "ACTIVE", "1", "WAITING", "1", "DONE", "·", "FAILED", "0"]
@@ -107,7 +107,7 @@ def test_columns_stand_side_by_side_where_there_is_room_and_below_each_other_whe
     assert drawn(tasks, None) == stacked
 
 
-def test_a_long_column_says_how_to_see_the_rest() -> None:
+def test_long_column_is_shortened() -> None:
     tasks = [task(number, "pending") for number in range(MAX_CARDS + 5)]
     lines = drawn(tasks, 80)
     assert lines[0] == f"PENDING {MAX_CARDS + 5}"
@@ -116,7 +116,7 @@ def test_a_long_column_says_how_to_see_the_rest() -> None:
     assert len([line for line in everything if "wish" in line]) == MAX_CARDS + 5
 
 
-def test_colours_are_only_added_to_words_that_say_the_same() -> None:
+def test_board_colours_change_no_text() -> None:
     columns = board_columns([task(1, "failed")], {}, NOW, False)
     assert "\x1b[31m   ✗ failed 0:00 ago\x1b[0m" in "".join(board_lines(columns, {}, NOW, 120, False, colour=True))
     assert "   ✗ failed 0:00 ago" in "".join(board_lines(columns, {}, NOW, 120, False, colour=False))

@@ -150,7 +150,7 @@ def terminal(home: Path, project: Path, agent: Bin) -> Iterator[Start]:
         one.close()
 
 
-def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start, hocket: Hocket) -> None:
+def test_finished_steps_stay_in_the_scroll_back(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "quick -> forever:3 -> loud", "-p", f"Mend all of it,\n{'and say so ' * 20}")
     view.wait_for("hammering")
     asked, *lines = view.text().splitlines()
@@ -207,7 +207,7 @@ def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket)
     assert view.end() == 130
 
 
-def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start, hocket: Hocket) -> None:
+def test_detaching_keeps_the_run_and_restores_the_terminal(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "forever")
     view.wait_for("hammering")
     view.press(b"\x03")
@@ -229,7 +229,7 @@ def test_agents_cannot_steer_the_terminal(terminal: Start) -> None:
     assert "title" in view.text()
 
 
-def test_no_colour_means_no_colour_but_still_a_live_view(terminal: Start) -> None:
+def test_no_color_keeps_the_live_view(terminal: Start) -> None:
     view = terminal("run", "quick", NO_COLOR="1")
     assert view.end() == 0
     assert b"\x1b[3" not in view.received
@@ -237,7 +237,7 @@ def test_no_colour_means_no_colour_but_still_a_live_view(terminal: Start) -> Non
 
 
 @pytest.mark.parametrize(("args", "env"), [(["--plain"], {}), ([], {"TERM": "dumb"})])
-def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list[str], env: dict[str, str]) -> None:
+def test_plain_output_has_no_escape_codes(terminal: Start, args: list[str], env: dict[str, str]) -> None:
     view = terminal("run", "quick", *args, **env)
     assert view.end() == 0
     assert b"\x1b" not in view.received
@@ -259,7 +259,7 @@ def press_when_it_counts(view: Terminal, key: bytes, until: str) -> None:
         assert (view.read_for(0.3) and time.monotonic() < deadline) or until in view.text(), view.text()
 
 
-def test_a_question_stands_in_a_box_and_a_key_answers_it(terminal: Start, agent: Bin) -> None:
+def test_key_answers_the_question_in_the_prompt(terminal: Start, agent: Bin) -> None:
     view = asking(terminal, agent)
     lines = view.text().splitlines()
     top = next(place for place, line in enumerate(lines) if line.startswith("╭"))
@@ -278,7 +278,7 @@ def test_a_question_stands_in_a_box_and_a_key_answers_it(terminal: Start, agent:
     assert "╭" not in text
 
 
-def test_another_key_allows_it_always_where_a_rule_is_suggested(terminal: Start, agent: Bin) -> None:
+def test_key_allows_by_the_suggested_rule(terminal: Start, agent: Bin) -> None:
     view = asking(terminal, agent, "ask by rule")
     assert "│ [a] allow once   [A] allow Bash(touch *)   [d] deny…   waiting 0:00 │" in view.text()
     press_when_it_counts(view, b"A", "allowed by you, always: Bash(touch *)")
@@ -332,7 +332,7 @@ def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) 
 
 
 @pytest.mark.parametrize("gap", ["\n  | ", ""], ids=["its second line", "its first line"])
-def test_no_row_of_a_question_passes_for_a_line_of_ours(gap: str) -> None:
+def test_question_rows_are_indented(gap: str) -> None:
     passing = "20:04:36 planner allowed by you"
     rows = question_block(
         f"? planner wants to run Bash: ls{gap}{'x' * 30}{' ' * 70}{passing}", "hocket answer 3", 80
@@ -370,7 +370,7 @@ def test_question_too_large_after_resize_is_printed_once(terminal: Start, agent:
     assert view.received.count(printed) == 1
 
 
-def test_reply_command_is_shown_when_stdin_is_a_pipe(terminal: Start, agent: Bin, hocket: Hocket) -> None:
+def test_reply_command_is_shown_when_stdin_is_piped(terminal: Start, agent: Bin, hocket: Hocket) -> None:
     install_claude(agent.folder, "touch " + 50 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "-", stdin=b"ask me")
     view.wait_for("◆  claude")
@@ -401,7 +401,7 @@ def test_ctrl_c_over_a_question_restores_the_terminal(terminal: Start, agent: Bi
 
 
 @pytest.mark.parametrize("rows", [3, ROWS])
-def test_keys_of_ctrl_c_replace_those_of_the_box(terminal: Start, agent: Bin, rows: int) -> None:
+def test_ctrl_c_keys_replace_prompt_keys(terminal: Start, agent: Bin, rows: int) -> None:
     """Both have a `d`, and only one of them is meant."""
     view = asking(terminal, agent, rows=rows)
     view.wait_for("^C detach · ^C^C stop")
@@ -425,7 +425,7 @@ def test_unanswerable_question_has_no_box(terminal: Start, agent: Bin) -> None:
     assert "╭".encode() not in view.received
 
 
-def test_members_of_a_group_are_shown_side_by_side_until_all_are_over(terminal: Start, hocket: Hocket) -> None:
+def test_group_members_are_shown_until_all_end(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "quick -> (quick, forever:3) -> loud", "--until", "echo why; test ! -f never || exit 1")
     view.wait_for("hammering")
     # All rows are taken away before they are drawn anew, from the top: with the last one all are there.
@@ -463,7 +463,7 @@ def painted(progress: RunView, now: float, columns: int, offer: str = "") -> lis
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_no_letter_of_a_question_is_cut_off_whatever_its_width(columns: int) -> None:
+def test_wide_question_is_never_cut(columns: int) -> None:
     letters = "".join(map(chr, WIDER))
     progress = spending()
     progress.add(
@@ -499,7 +499,7 @@ def spending() -> RunView:
     return progress
 
 
-def test_what_is_used_is_shown_by_step_and_in_all_with_the_age_of_the_last_word() -> None:
+def test_usage_and_silence_are_shown_by_step() -> None:
     lines = painted(spending(), 82.0, 100)
     assert lines[1].split()[1:7] == ["builder", "2/3", "1:12", "88.0k", "tok", "$0.61"]
     assert lines[1].rstrip().endswith("  Edit: src/session.py  4s")
@@ -512,14 +512,14 @@ def test_a_helper_has_a_line_below_its_step() -> None:
     assert painted(progress, 82.0, 100)[2].split() == ["└", "test-runner", "0:09", "run", "the", "tests"]
 
 
-def test_a_gate_at_work_is_shown_in_the_place_of_the_last_words() -> None:
+def test_running_gate_replaces_the_last_output() -> None:
     progress = spending()
     progress.add(event("b", "run.ended", 80.0, status="done", reason="exit"))
     progress.add(event("r", "gate.started", 80.0, run="b", step=1, command="make test"))
     assert painted(progress, 82.0, 100)[1].rstrip().endswith("gate: make test  2s")
 
 
-def test_a_long_name_moves_no_column_and_a_narrow_terminal_cuts_lines() -> None:
+def test_long_name_keeps_columns_aligned() -> None:
     progress = spending()
     progress.steps[0].agent = "planner-of-everything-under-the-sun"
     first, second, *_ = painted(progress, 82.0, 100)

@@ -70,7 +70,7 @@ def test_each_event_has_its_line_or_none(kind: str, data: dict[str, Any], said: 
     assert line(kind, **data) == said
 
 
-def test_a_limit_is_shown_with_the_time_of_its_end() -> None:
+def test_rate_limit_is_shown_with_its_end() -> None:
     said = line("rate_limited", status="rejected", resets_at=86400.0, text="five hours")
     assert said is not None
     assert said.startswith("me rate limited until 1970-01-0")
@@ -114,18 +114,18 @@ def test_a_question_of_choice_asks_for_words() -> None:
 
 
 @pytest.mark.parametrize("given", [None, [], "x"])
-def test_a_tool_whose_input_was_too_large_to_keep_is_asked_for_in_words(given: Any) -> None:
+def test_oversize_tool_input_is_mentioned(given: Any) -> None:
     question = {"kind": "permission", "text": "Write wants to write: /a", "tool": "Write", "input": given}
     assert question_text(question) == "asks for permission: Write wants to write: /a"
 
 
-def test_what_is_to_be_allowed_is_shown_longer_than_what_is_done() -> None:
+def test_question_shows_more_than_a_tool_call() -> None:
     given = {"command": "x" * 500}
     assert question_text({"kind": "permission", "tool": "Bash", "input": given}).endswith("x" * 500)
     assert line("tool.started", name="Bash", input=given) == f"me Bash: {'x' * 194}…"
 
 
-def test_what_is_too_long_to_be_shown_does_not_pass_for_the_whole() -> None:
+def test_cut_question_says_so() -> None:
     """Nobody should allow what looks harmless because its end is missing."""
     long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * TEXT_LIMIT + "; rm -rf ."}}
     assert question_text(long).startswith("wants to run Bash: true xxx")
@@ -141,7 +141,7 @@ def permission(command: str) -> dict[str, Any]:
     return {"id": "q", "kind": "permission", "tool": "Bash", "input": {"command": command}}
 
 
-def test_every_line_and_letter_of_what_is_to_be_allowed_is_seen() -> None:
+def test_question_escapes_every_character() -> None:
     asked = permission("echo safe\n\trm -rf /\x1b[1A\x1b[2K\rx\n")
     assert question_text(asked) == "wants to run Bash: echo safe\n  |     rm -rf /\\x1b[1A\\x1b[2K\\rx"
     leave = {"kind": "permission", "text": "Write wants to write:\n\u202ea", "tool": "Write", "input": None}
@@ -180,12 +180,12 @@ def test_whatever_a_tool_is_given_is_seen(tool: str, given: dict[str, Any], show
     assert question_text({**asked, "input": {}}) == f"wants to run {tool}"
 
 
-def test_no_line_of_a_command_passes_for_an_argument() -> None:
+def test_command_line_cannot_look_like_an_argument() -> None:
     lines = question_text(permission("make\ndescription: x; rm -rf ~\n  · timeout: 5")).split("\n")
     assert lines[1:] == ["  | description: x; rm -rf ~", "  |   · timeout: 5"]
 
 
-def test_lines_are_counted_also_behind_one_that_was_cut() -> None:
+def test_lines_after_a_cut_one_are_counted() -> None:
     content = "\n".join(["x" * TEXT_LIMIT, *(f"line {number}" for number in range(50))])
     lines = question_text(
         {"kind": "permission", "tool": "Write", "input": {"file_path": "a", "content": content}}
@@ -195,7 +195,7 @@ def test_lines_are_counted_also_behind_one_that_was_cut() -> None:
     assert lines[2] == "  … 50 more lines: hocket inbox"
 
 
-def test_the_details_of_a_question_have_all_of_it() -> None:
+def test_details_have_the_complete_question() -> None:
     text = "\n".join(["Write wants to write: " + "x" * TEXT_LIMIT, *(f"line {number}" for number in range(2000))])
     leave = {"kind": "permission", "text": text, "tool": "Write", "input": None}
     shown = [headline(leave), *details(leave)]
@@ -227,16 +227,14 @@ def test_the_command_that_answers_stands_below_several_lines() -> None:
         ("deny", {"id": "q", "kind": "ask", "text": "Why?", "via": "ask"}, "? me asks: Why?"),
     ],
 )
-def test_what_nobody_is_to_answer_names_no_command_and_needs_nobody(
-    on_question: str, question: dict[str, Any], said: str
-) -> None:
+def test_automatic_answer_has_no_reply_command(on_question: str, question: dict[str, Any], said: str) -> None:
     progress, lines = asked_of(on_question, **question)
     assert lines == [said]
     assert not progress.questions
     assert (progress.steps[0].question, progress.steps[0].status) == (None, "starting")
 
 
-def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:
+def test_reply_command_as_printed_allows_nothing() -> None:
     offered = reply_command({"id": "q", "kind": "permission"}, 5)
     assert not set("|;&<>()") & set(offered), "a shell would take the line apart"
     assert offered.split()[-1] not in YES

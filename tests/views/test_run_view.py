@@ -47,7 +47,7 @@ LOOP = [
 ]
 
 
-def test_a_loop_shows_its_pass_and_its_last_words() -> None:
+def test_loop_shows_iteration_and_last_output() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     (step,) = progress.active_steps()
     assert (step.agent, step.iterations(), step.last, step.status) == ("builder", "2/3", "hammering", "running")
@@ -55,19 +55,19 @@ def test_a_loop_shows_its_pass_and_its_last_words() -> None:
     assert progress.speaker("rp") == "planner"
 
 
-def test_a_step_is_over_when_a_later_one_has_begun() -> None:
+def test_later_step_ends_earlier_ones() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
     assert progress.finish_earlier_steps() == []
 
 
-def test_steps_that_were_not_announced_appear_as_they_come() -> None:
+def test_unannounced_steps_are_appended() -> None:
     progress = feed(RunView(ROOT), *LOOP)
     assert [step.agent for step in progress.steps] == ["planner", "builder"]
     assert progress.speaker("rb2") == "builder[2]"
 
 
-def test_what_an_agent_starts_itself_is_not_a_step() -> None:
+def test_run_of_an_agent_is_not_a_step() -> None:
     helper = created("rh", "helper", parent="rb2", step=0)
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, helper)
     assert progress.step_of("rh") is None
@@ -82,7 +82,7 @@ def test_the_marker_does_not_hide_the_last_words() -> None:
 
 
 @pytest.mark.req("S1-B21")
-def test_the_summary_names_each_steps_status_passes_and_reason() -> None:
+def test_summary_has_a_line_per_step() -> None:
     steps: list[dict[str, Any]] = [
         {"agent": "planner", "status": "done", "reason": "single_run", "iterations": 1, "max_iterations": 1},
         {"agent": "builder", "status": "failed", "reason": "max_iterations", "iterations": 3, "max_iterations": 3},
@@ -98,7 +98,7 @@ def test_the_summary_names_each_steps_status_passes_and_reason() -> None:
     assert "hocket logs 7" in summary(progress, 66.0)[-1]
 
 
-def test_the_summary_of_a_run_that_goes_on_says_how_to_come_back() -> None:
+def test_summary_of_a_running_run_names_commands() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     assert "hocket wait 7" in summary(progress, 1.0)[-1]
 
@@ -140,7 +140,7 @@ def asking(identity: str = "q1", **more: Any) -> dict[str, Any]:
     return make("rb2", "question", **question)
 
 
-def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
+def test_logged_question_has_its_reply_command() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     (line,) = lines_of(progress, asking())
     assert line[8:] == " ? builder[2/3] wants to run Bash: touch x    hocket answer 7 allow/deny"
@@ -159,7 +159,7 @@ def test_an_answered_question_is_no_longer_shown() -> None:
     assert (progress.steps[1].status, progress.steps[1].question) == ("running", None)
 
 
-def test_a_session_that_has_nothing_to_do_is_idle() -> None:
+def test_session_between_turns_is_idle() -> None:
     ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
     progress = feed(RunView(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
     assert progress.steps[0].status == "waiting"
@@ -168,7 +168,7 @@ def test_a_session_that_has_nothing_to_do_is_idle() -> None:
     assert progress.steps[0].status == "running"
 
 
-def test_what_a_helper_of_an_agent_says_has_both_names() -> None:
+def test_helper_output_has_both_names() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     said = make("rb2", "text", text="found it", agent="Explore", parent="t1")
     (line,) = lines_of(progress, said)
@@ -176,7 +176,7 @@ def test_what_a_helper_of_an_agent_says_has_both_names() -> None:
     assert feed(progress, said).steps[1].last == "Explore: found it"
 
 
-def test_what_an_agent_does_is_the_last_thing_known_of_it() -> None:
+def test_tool_call_is_the_last_output() -> None:
     doing = make("rb2", "tool.started", id="t", name="Bash", input={"command": "make\n test"})
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, doing)
     assert progress.steps[1].last == "Bash: make test"
@@ -226,7 +226,7 @@ def test_all_members_of_a_group_are_at_work() -> None:
     assert progress.steps[1].status == "done"
 
 
-def test_members_are_told_together_when_the_chain_goes_on() -> None:
+def test_group_members_are_reported_together() -> None:
     progress = feed(RunView(ROOT), *GROUP, REVIEWED)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
     feed(progress, make("rl", "run.ended", 4.0, status="done", reason="marker", iterations=1))
@@ -236,7 +236,7 @@ def test_members_are_told_together_when_the_chain_goes_on() -> None:
     assert [step.agent for step in progress.finish_earlier_steps()] == ["reviewer", "qa"]
 
 
-def test_the_end_of_the_chain_tells_what_is_left() -> None:
+def test_end_of_chain_reports_remaining_steps() -> None:
     ended = make(ROOT, "run.ended", 5.0, status="stopped", reason="stopped")
     progress = feed(RunView(ROOT), *GROUP, REVIEWED, ended)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner", "reviewer", "qa"]
@@ -247,7 +247,7 @@ def test_the_summary_joins_the_members_of_a_group() -> None:
     assert [line.split()[2] for line in lines[1:3]] == ["┌", "└"]
 
 
-def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
+def test_step_usage_is_the_sum_of_iterations() -> None:
     used = [
         make("rq", "usage", tokens=100, cost_usd=0.5),
         make("rq", "usage", tokens=150, estimate=True),
@@ -267,7 +267,7 @@ def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
     assert summary(feed(progress, total), 5.0)[4].endswith("budget  0:05  $0.7500, 217 tokens, some of it unpriced")
 
 
-def test_the_summary_marks_a_cost_that_is_an_estimate() -> None:
+def test_summary_marks_estimated_cost() -> None:
     used = make("rq", "usage", tokens=100, cost_usd=0.5, cost_estimated=True)
     progress = feed(RunView(ROOT), *GROUP, used)
     assert summary(progress, 4.0)[2].endswith("100 tokens  ~$0.5000")
@@ -306,7 +306,7 @@ def test_an_overload_is_not_called_a_limit() -> None:
     assert line.endswith(": the service is overloaded or unreachable")
 
 
-def test_a_failed_gate_shows_the_end_of_its_output() -> None:
+def test_failed_gate_shows_the_end_of_output() -> None:
     output = "".join(f"line {number}\n" for number in range(20)) + "\x1b[31mred\x1b[0m\n\n"
     data = {"run": "rr", "step": 1, "exit_code": 1, "command": "make test", "output": output}
     failed = make("rg", "gate", passed=False, **data)
@@ -321,7 +321,7 @@ def test_a_failed_gate_shows_the_end_of_its_output() -> None:
     assert line.endswith("reviewer gate passed: make test")
 
 
-def test_a_gate_at_work_is_said_until_it_has_said_its_word() -> None:
+def test_running_gate_is_shown_until_its_verdict() -> None:
     began = make("rg", "gate.started", run="rr", step=1, command="make test")
     progress = feed(RunView(ROOT), *GROUP, REVIEWED, began)
     step = progress.steps[1]
@@ -332,20 +332,20 @@ def test_a_gate_at_work_is_said_until_it_has_said_its_word() -> None:
     assert (step.gate, step.status) == ("", "done")
 
 
-def test_a_gate_at_work_is_named_by_a_heartbeat() -> None:
+def test_heartbeat_names_the_running_gate() -> None:
     began = make(ROOT, "gate.started", run=ROOT, step=0, command="make test")
     single = feed(RunView(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), began)
     assert plain.heartbeat(single, 5.0) == "tool … still running: gate: make test, 0:05"
 
 
-def test_what_all_have_used_is_added_up_also_that_of_runs_that_agents_started() -> None:
+def test_usage_includes_runs_of_agents() -> None:
     used = [make("rq", "usage", tokens=100, cost_usd=0.5), created("rh", "helper", parent="rq")]
     progress = feed(RunView(ROOT), *GROUP)
     assert progress.usage() == (None, None)
     assert feed(progress, *used, make("rh", "usage", tokens=20)).usage() == (0.5, 120)
 
 
-def test_who_works_for_an_agent_is_known_as_long_as_it_does() -> None:
+def test_helper_is_shown_while_it_works() -> None:
     mark = {"parent": "t1", "agent": "test-runner"}
     progress = feed(RunView(ROOT), *GROUP, make("rq", "member", 2.0, status="started", id="k", text="", **mark))
     (helper,) = progress.steps[2].helpers.values()
@@ -358,14 +358,14 @@ def test_who_works_for_an_agent_is_known_as_long_as_it_does() -> None:
     assert progress.steps[2].last == "test-runner: late"
 
 
-def test_no_row_of_the_summary_is_wider_than_the_terminal() -> None:
+def test_summary_fits_the_terminal() -> None:
     progress = feed(RunView(ROOT), *GROUP)
     progress.steps[0].agent = "a-name-that-is-much-longer-than-any-name-should-be"
     assert "a-name-that-is-much-lon…" in summary(progress, 3.0)[0]
     assert max(map(len, summary(progress, 3.0, 40)[:4])) <= 40
 
 
-def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group(
+def test_folded_log_has_a_section_per_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     events = [
@@ -385,7 +385,7 @@ def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group
     assert told == ["::group::planner", "::endgroup::", "::group::reviewer, qa", "::endgroup::"]
 
 
-def test_a_pass_without_progress_is_told_and_one_with_it_is_not() -> None:
+def test_iteration_without_progress_is_logged() -> None:
     progress = feed(RunView(ROOT), *GROUP)
     (line,) = lines_of(progress, make("rl", "progress", run="rq", step=2, changed=False))
     assert "qa[1/3] no progress" in line
@@ -401,7 +401,7 @@ def test_a_heartbeat_names_every_member_at_work(
     assert "reviewer, qa[1/3] … still running" in capsys.readouterr().err
 
 
-def test_each_pass_of_a_chain_is_told_when_it_begins() -> None:
+def test_begin_of_each_iteration_is_logged() -> None:
     progress = feed(RunView(ROOT), *GROUP)
     (line,) = lines_of(progress, make("rq", "run.started"))
     assert line.endswith(" qa[1/3] begins")

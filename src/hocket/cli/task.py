@@ -189,8 +189,8 @@ def status(ref: str, type: str | None, message: str | None, as_json: bool) -> No
             raise ArgumentError("-m needs a status")
         found = client.request("GET", path_of(ref))
     else:
-        wanted = {"type": type} | ({"message": message} if message is not None else {})
-        found = client.request("PUT", path_of(ref, "status"), {"status": wanted})
+        new_status = {"type": type} | ({"message": message} if message is not None else {})
+        found = client.request("PUT", path_of(ref, "status"), {"status": new_status})
     access.write_json(found["status"]) if as_json else access.write(f"{found['status']['type']}\n")
 
 
@@ -268,16 +268,16 @@ def attach(
         _write_attachment(client.download(path_of(ref, ATTACHMENTS, get)), output)
         return
     route = path_of(ref, ATTACHMENTS)
-    kept = [
+    attachments = [
         _upload(client, route, name or os.path.basename(os.path.abspath(file)), file, through_links=True)
         for file in files
     ]
     if not files:
-        kept = client.request("GET", route)["items"]
+        attachments = client.request("GET", route)["items"]
     if as_json:
-        access.write_json(kept)
-    elif kept:
-        access.write_lines([f"{one['size']:>10}  {one['name']}" for one in kept])
+        access.write_json(attachments)
+    elif attachments:
+        access.write_lines([f"{one['size']:>10}  {one['name']}" for one in attachments])
     else:
         print("No attachments.", file=sys.stderr)
 
