@@ -14,11 +14,11 @@ from hocket.cli import agent_comparison
 from hocket.cli.agent_comparison import (
     ClaudeUser,
     Comparison,
-    ask_claude,
-    brought_along,
     compare,
     comparison_lines,
     comparison_summary,
+    list_built_in_agents,
+    list_claude_agents,
 )
 from hocket.errors import HocketError
 from hocket.providers.claude.listing import Listed
@@ -203,7 +203,7 @@ def test_cli_runs_in_a_stand_in_without_credentials(world: Path, agent: Bin) -> 
     env = {"PATH": os.environ["PATH"], "HOME": str(world / "user"), "ANTHROPIC_API_KEY": "k", "XDG_CACHE_HOME": "/c"}
     moved = env | {"CLAUDE_CONFIG_DIR": str(world / "elsewhere")}
     program = str(agent("claude", TELLING))
-    (found,) = ask_claude(program, str(cwd), ClaudeUser.of(moved, str(cwd)), moved)
+    (found,) = list_claude_agents(program, str(cwd), ClaudeUser.of(moved, str(cwd)), moved)
     about = json.loads(found.description)
     root = about["cwd"].removesuffix(str(cwd))
     assert (found.name, root != about["cwd"], Path(root).exists()) == (".claude", True, False)
@@ -215,7 +215,7 @@ def test_cli_runs_in_a_stand_in_without_credentials(world: Path, agent: Bin) -> 
 
 def test_cli_in_an_empty_directory_lists_nothing(agent: Bin) -> None:
     env = {"PATH": os.environ["PATH"], "CLAUDE_CONFIG_DIR": "/mine"}
-    assert brought_along(str(agent("claude", TELLING)), env) == []
+    assert list_built_in_agents(str(agent("claude", TELLING)), env) == []
 
 
 @pytest.mark.parametrize(
@@ -232,5 +232,5 @@ def test_silent_cli_is_an_error_with_its_path(
     monkeypatch.setattr(agent_comparison, "SECONDS", 0.4 if "pause" in body else 20)
     program = str(agent("claude", body))
     with pytest.raises(HocketError, match=message) as caught:
-        brought_along(program, {"PATH": os.environ["PATH"]})
+        list_built_in_agents(program, {"PATH": os.environ["PATH"]})
     assert program in caught.value.message

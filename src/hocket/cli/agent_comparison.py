@@ -68,7 +68,7 @@ class ClaudeUser(NamedTuple):
         return cls(home, os.path.join(cwd, moved) if moved else os.path.join(home, CLAUDE_FOLDER), bool(moved))
 
 
-def ask_claude(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str]) -> list[Listed]:
+def list_claude_agents(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str]) -> list[Listed]:
     """The agents that the CLI would load there for that user."""
     with _temporary_folder() as root:
         mirror = StandInDirectory(root, cwd, user)
@@ -78,8 +78,8 @@ def ask_claude(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str])
         return _listed_agents(program, mirror.path(cwd), places, env)
 
 
-def brought_along(program: str, env: Mapping[str, str]) -> list[Listed]:
-    """The agents that the CLI brings along: those it lists without any definition."""
+def list_built_in_agents(program: str, env: Mapping[str, str]) -> list[Listed]:
+    """The agents that the CLI lists without any definition."""
     with _temporary_folder() as root:
         return _listed_agents(program, root, {"HOME": root, "TMPDIR": root}, env)
 
@@ -102,8 +102,8 @@ def _listed_agents(program: str, cwd: Path, places: Mapping[str, Path], env: Map
         raise HocketError(f"{program} did not list its agents within {SECONDS:.0f} s", "try to start it")
     listed = agents_listed(done.output)
     if listed is None:
-        said = one_line(done.output[-200:].decode(errors="replace"))
-        raise HocketError(f"{program} does not list its agents: {said!r}", "update it: claude update")
+        end = one_line(done.output[-200:].decode(errors="replace"))
+        raise HocketError(f"{program} does not list its agents: {end!r}", "update it: claude update")
     return listed
 
 
@@ -114,7 +114,9 @@ def verify(program: str, cwd: str, env: Mapping[str, str], home: str) -> Compari
     """Compare for one directory. Nothing of the directory is run, and nothing of the user's is written."""
     approvals, _ = configuration(cwd, home, env)
     catalog = discover(cwd, env, home, approvals.config, approvals)
-    return compare(catalog, ask_claude(program, cwd, ClaudeUser.of(env, cwd), env), brought_along(program, env))
+    return compare(
+        catalog, list_claude_agents(program, cwd, ClaudeUser.of(env, cwd), env), list_built_in_agents(program, env)
+    )
 
 
 def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> Comparison:

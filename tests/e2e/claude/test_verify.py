@@ -20,7 +20,7 @@ from patience import PATIENCE
 from world import Hocket
 
 from hocket.catalog.discovery import discover
-from hocket.cli.agent_comparison import ClaudeUser, ask_claude, brought_along, compare
+from hocket.cli.agent_comparison import ClaudeUser, compare, list_built_in_agents, list_claude_agents
 from hocket.providers.claude.listing import ARGUMENTS, REQUEST, Listed, agents_listed
 from hocket.trust.check import configuration
 
@@ -270,7 +270,7 @@ def test_stand_in_and_hocket_list_what_the_cli_lists_there(
         (world / "moved/agents").mkdir(parents=True)
         shutil.copy(world / "user/.claude/agents/of-the-user.md", world / "moved/agents/moved.md")
     cwd = make(world)
-    stand_in = ask_claude(str(real_cli()), str(cwd), ClaudeUser.of(os.environ, str(cwd)), os.environ)
+    stand_in = list_claude_agents(str(real_cli()), str(cwd), ClaudeUser.of(os.environ, str(cwd)), os.environ)
     done = subprocess.run(
         [real_cli(), *ARGUMENTS],
         input=REQUEST,
@@ -291,7 +291,7 @@ def test_stand_in_and_hocket_list_what_the_cli_lists_there(
 @functools.cache
 def built_in() -> list[Listed]:
     """The CLI's own agents. Called within a test, whose environment has no user's files."""
-    return brought_along(str(real_cli()), dict(os.environ))
+    return list_built_in_agents(str(real_cli()), dict(os.environ))
 
 
 def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
