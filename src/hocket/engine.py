@@ -137,7 +137,7 @@ class Engine:
 
     def end_followers(self) -> None:
         """End all followers; clients reconnect to the next server."""
-        self.stream_mcp.leave()
+        self.stream_mcp.begin_close()
         self.hub.close()
         self.inbox.close()
 

@@ -75,7 +75,7 @@ def test_an_exit_record_reads_back_as_it_was_written(directory: str) -> None:
     assert files.read_exit(directory) == ENDING
 
 
-def test_an_exit_record_fits_its_room_whatever_it_has_to_say() -> None:
+def test_exit_record_fits_its_size_for_any_content() -> None:
     wide = ENDING._replace(error="\U0001f600" * 5000, survivors=list(range(4_000_000, 4_001_000)))
     content = files.encode_exit(wide)
     assert len(content) == files.EXIT_SIZE
@@ -177,7 +177,7 @@ def test_a_pid_that_is_not_written_yet_is_none(directory: str) -> None:
     assert files.read_pid(directory) == identity
 
 
-def test_a_start_that_can_be_neither_taken_nor_seen_is_an_error_and_not_a_no(tmp_path: Path) -> None:
+def test_claim_start_raises_when_it_cannot_be_decided(tmp_path: Path) -> None:
     (tmp_path / "no-directory").touch()
     with pytest.raises(NotADirectoryError):
         files.claim_start(str(tmp_path / "no-directory"))

@@ -179,7 +179,7 @@ def test_empty_input_ends_at_once(runs: Runs) -> None:
     assert out_of(directory) == b""
 
 
-def test_the_lock_is_held_for_life_and_the_ending_is_there_before_it_is_free(runs: Runs) -> None:
+def test_exit_record_is_written_before_the_lock_is_released(runs: Runs) -> None:
     directory = runs.python(HANG)
     assert files.state(directory) == "unstarted"
     keeper = runs.keep(directory)
@@ -271,7 +271,7 @@ def test_what_a_lost_run_left_is_swept_by_its_cookie(runs: Runs) -> None:
     assert not is_alive(daemon)
 
 
-def test_a_daemon_of_the_agent_is_gone_before_the_ending_appears(runs: Runs) -> None:
+def test_daemon_of_the_agent_ends_before_the_exit_record(runs: Runs) -> None:
     directory = runs.python(DAEMON)
     keeper = runs.keep(directory)
     ending = wait_ended(directory)
@@ -366,7 +366,7 @@ def test_stopping_lets_an_agent_end_by_itself(runs: Runs) -> None:
 
 
 @pytest.mark.req("S5-37")
-def test_an_agent_that_ignores_the_request_is_killed_after_its_grace(runs: Runs) -> None:
+def test_agent_is_killed_after_its_grace(runs: Runs) -> None:
     directory = runs.python(DEAF, stop_grace=0.3)
     runs.keep(directory)
     wait_said(directory, b"ready")
@@ -472,13 +472,13 @@ def fill(disk: Path) -> None:
     assert os.statvfs(disk).f_bavail == 0
 
 
-def test_an_agent_is_named_in_its_exit_record_however_short_its_life(runs: Runs) -> None:
+def test_exit_record_has_the_pid_of_a_short_run(runs: Runs) -> None:
     directory = runs.create("/bin/sh", "-c", "echo $$")
     ending = runs.finish(directory)
     assert ending.pid == int(out_of(directory))
 
 
-def test_room_for_the_exit_record_is_taken_when_the_run_is_made(small_disk: Path) -> None:
+def test_exit_record_is_preallocated_at_creation(small_disk: Path) -> None:
     runs = Runs(small_disk)
     directory = runs.create("/bin/echo", "nowhere to put this", stop_grace=0)
     fill(small_disk)
@@ -492,7 +492,7 @@ def test_room_for_the_exit_record_is_taken_when_the_run_is_made(small_disk: Path
     assert out_of(directory) == b""
 
 
-def test_a_run_that_finds_the_disk_full_is_not_made_and_can_be_made_later(small_disk: Path) -> None:
+def test_run_refused_on_a_full_disk_can_start_later(small_disk: Path) -> None:
     runs = Runs(small_disk)
     fill(small_disk)
     directory = str(small_disk / "run")

@@ -17,7 +17,7 @@ def begun(place: Path, boot: str) -> str:
     return str(place)
 
 
-def test_only_a_run_that_began_under_another_start_of_the_machine_was_ended_by_it(tmp_path: Path) -> None:
+def test_only_runs_of_an_earlier_boot_ended_by_restart(tmp_path: Path) -> None:
     assert not ended_by_restart(str(tmp_path))
     assert not ended_by_restart(begun(tmp_path, boot_id()))
     assert not ended_by_restart(begun(tmp_path, ""))
@@ -32,7 +32,7 @@ def test_a_note_is_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"-1", b"\xff", b"1" * 5000])
-def test_a_note_that_makes_no_sense_is_no_reason_to_fail(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_note_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NOTE).write_bytes(content)
     assert isinstance(take_note(str(tmp_path)), int)
     assert not (tmp_path / NOTE).exists()

@@ -23,18 +23,18 @@ def test_code_and_both_outputs_come_back(tmp_path: Path) -> None:
     assert sh("echo one; echo two >&2; exit 3", tmp_path) == (3, b"one\ntwo\n", False)
 
 
-def test_it_runs_in_its_directory_with_its_environment_and_no_input(tmp_path: Path) -> None:
+def test_tool_runs_in_its_directory_without_input(tmp_path: Path) -> None:
     result = sh("pwd; echo $ONLY $HOME; cat", tmp_path)
     assert result == (0, f"{tmp_path}\nthis\n".encode(), False)
 
 
-def test_what_it_is_given_to_read_is_all_there_even_when_it_reads_late(tmp_path: Path) -> None:
+def test_tool_reads_its_whole_input_late(tmp_path: Path) -> None:
     given = b"line\n" * 200_000
     result = run_tool(["/bin/sh", "-c", "seq 1000 | tail -n 1; wc -c"], str(tmp_path), ENV, 10, 100, given)
     assert (result.code, result.output.split()) == (0, [b"1000", str(len(given)).encode()])
 
 
-def test_what_it_is_given_and_does_not_read_is_no_matter(tmp_path: Path) -> None:
+def test_unread_input_of_a_tool_is_ignored(tmp_path: Path) -> None:
     assert run_tool(["/bin/true"], str(tmp_path), ENV, 10, 100, b"x" * 1_000_000) == (0, b"", False)
 
 
@@ -58,7 +58,7 @@ def test_a_tool_over_its_time_is_killed_with_its_group(tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(child), "the end of its child")
 
 
-def test_a_child_in_the_background_does_not_hold_up_the_result(tmp_path: Path) -> None:
+def test_background_child_does_not_delay_the_result(tmp_path: Path) -> None:
     begun = time.monotonic()
     result = sh("sleep 60 & echo $! > pid; echo done", tmp_path)
     assert result == (0, b"done\n", False)
@@ -72,7 +72,7 @@ def test_a_tool_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
     assert result == (9, b"", False)
 
 
-def test_a_tool_that_closes_its_output_has_a_time_limit_too(tmp_path: Path) -> None:
+def test_tool_with_closed_output_has_a_time_limit(tmp_path: Path) -> None:
     assert sh("exec >&- 2>&-; sleep 60", tmp_path, timeout=0.2).timed_out
 
 

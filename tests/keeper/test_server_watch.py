@@ -41,7 +41,7 @@ def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) ->
     assert made.wait(0, SOON)
 
 
-def test_it_is_over_when_the_home_is_gone_or_never_had_a_server(tmp_path: Path) -> None:
+def test_appointment_is_over_without_a_home_or_server(tmp_path: Path) -> None:
     assert not Appointment(str(tmp_path), time.time() + 60).wait(0, SOON)
     (tmp_path / SERVER_LOCK).write_text(FIRST)
     made = Appointment(str(tmp_path), time.time() + 60)
@@ -49,7 +49,7 @@ def test_it_is_over_when_the_home_is_gone_or_never_had_a_server(tmp_path: Path) 
     assert not made.wait(0, SOON)
 
 
-def test_it_is_kept_at_its_time_and_not_before_the_pause_is_over(tmp_path: Path) -> None:
+def test_appointment_is_kept_after_its_time_and_pause(tmp_path: Path) -> None:
     (tmp_path / SERVER_LOCK).write_text(FIRST)
     for ahead, pause in ((0.3, 0.0), (0.0, 0.3)):
         began = time.time()

@@ -83,7 +83,7 @@ def test_a_keeper_holds_only_what_belongs_to_its_run(runs: Runs, zygote: Zygote)
     wait_ended(directory)
 
 
-def test_a_keeper_starts_a_session_of_its_own_and_ignores_little(runs: Runs, zygote: Zygote) -> None:
+def test_keeper_has_its_own_session_and_default_signals(runs: Runs, zygote: Zygote) -> None:
     directory = runs.python(HANG)
     keeper = zygote.fork(directory, 10)
     wait_said(directory, b"ready")
@@ -96,7 +96,7 @@ def test_a_keeper_starts_a_session_of_its_own_and_ignores_little(runs: Runs, zyg
     wait_ended(directory)
 
 
-def test_zygote_and_keeper_carry_the_mark_of_the_server_and_no_runs_cookie(zygote: Zygote) -> None:
+def test_zygote_and_keeper_carry_only_the_server_mark(zygote: Zygote) -> None:
     wait_for(lambda: linux.environ_of(pid_of(zygote)), "the exec")
     environ = linux.environ_of(pid_of(zygote))
     assert environ["HOCKET_SERVER"] == "1"
@@ -149,7 +149,7 @@ class Overtaken:
         self._lock.release()
 
 
-def test_a_zygote_that_is_started_while_its_home_ceases_to_need_a_server_wakes_none(tmp_path: Path) -> None:
+def test_zygote_wakes_no_server_when_need_ends_during_start(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text('{"pid": 1, "start_time": 1}')
     zygote = Zygote({"PATH": "/usr/bin:/bin"})
@@ -178,7 +178,7 @@ def test_a_zygote_that_was_never_started_says_so(runs: Runs) -> None:
         Zygote({}).fork(runs.create("/bin/true"), 1)
 
 
-def test_a_directory_that_is_not_there_costs_only_its_own_keeper(runs: Runs, zygote: Zygote) -> None:
+def test_missing_directory_ends_only_its_own_keeper(runs: Runs, zygote: Zygote) -> None:
     keeper = zygote.fork(str(runs.root / "nowhere"), 10)
     wait_for(lambda: not os.path.exists(f"/proc/{keeper}"), "the end of that keeper")
     directory = runs.create("/bin/true")

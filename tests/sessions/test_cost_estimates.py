@@ -44,13 +44,13 @@ def test_what_a_run_is_taken_to_have_cost(events: list[Event], cost: float | Non
     assert (run.cost_usd, run.cost_estimated) == (cost, is_estimated)
 
 
-def test_at_its_end_a_run_is_priced_by_what_is_known_of_it() -> None:
+def test_ended_run_is_priced_by_its_known_usage() -> None:
     cut_off = after(usage(tokens=500_000, estimate=True))
     assert cost_estimates.of(cut_off, PRICE) == {"cost_usd": 5.0, "cost_estimated": True}
     assert cost_estimates.of(after(usage(tokens=1, cost_usd=0.0, estimate=False)), PRICE) == {}
 
 
-def test_what_was_cut_off_after_a_cost_was_told_is_added_to_it_and_marks_it() -> None:
+def test_usage_after_the_last_cost_is_added_as_estimate() -> None:
     told = after(usage(tokens=100_000, cost_usd=0.25, estimate=False), usage(tokens=600_000, estimate=True))
     assert (told.cost_usd, told.cost_estimated) == (0.25, False)
     assert cost_estimates.of(told, PRICE, 500_000) == {"cost_usd": 5.25, "cost_estimated": True}

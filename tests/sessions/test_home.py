@@ -50,7 +50,7 @@ def test_another_users_folder_is_refused(tmp_path: Path) -> None:
         prepare(home)
 
 
-def test_a_secret_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_secret_is_created_once_and_private(tmp_path: Path) -> None:
     first = secret_of(tmp_path, "token")
     assert len(first) >= 32
     assert secret_of(tmp_path, "token") == first
@@ -64,7 +64,7 @@ def test_a_secret_that_a_crash_cut_short_is_made_anew(tmp_path: Path, torn: str)
     assert len(secret_of(tmp_path, "token")) >= 32
 
 
-def test_one_home_has_one_holder_whose_pid_the_next_one_is_told(tmp_path: Path) -> None:
+def test_second_lock_holder_is_refused_with_the_first_pid(tmp_path: Path) -> None:
     (tmp_path / SERVER_LOCK).touch(0o600)
     (tmp_path / SERVER_LOCK).write_text('{"pid": 4711, "socket": "of the one before"}')
     with locked(tmp_path) as descriptor:
@@ -79,7 +79,7 @@ def test_one_home_has_one_holder_whose_pid_the_next_one_is_told(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b"\xff"])
-def test_a_holder_that_has_not_said_who_it_is_yet_is_a_holder_all_the_same(tmp_path: Path, torn: bytes) -> None:
+def test_lock_without_a_description_counts_as_held(tmp_path: Path, torn: bytes) -> None:
     with locked(tmp_path) as descriptor:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, torn, 0)

@@ -53,7 +53,7 @@ def test_a_follower_far_behind_reads_the_store_and_catches_up(tmp_path: Path, sm
     asyncio.run(scene())
 
 
-def test_who_follows_a_tree_from_its_birth_needs_no_store(tmp_path: Path) -> None:
+def test_follower_from_creation_needs_no_store(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
@@ -117,9 +117,7 @@ def test_no_gap_and_no_duplicate_while_others_publish(
 
 
 @pytest.mark.parametrize("memory", [1, 8 * 1024**2])
-def test_a_follower_sees_exactly_its_subtree_also_what_is_born_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
-) -> None:
+def test_follower_sees_exactly_its_subtree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
     monkeypatch.setattr(hub_module, "RECENT_BYTES", memory)
 
     async def scene() -> None:
@@ -149,7 +147,7 @@ def test_a_follower_sees_exactly_its_subtree_also_what_is_born_meanwhile(
     asyncio.run(scene())
 
 
-def test_what_is_committed_and_not_yet_published_is_told_before_a_follower_goes(tmp_path: Path) -> None:
+def test_follower_gets_unpublished_commits_before_it_ends(tmp_path: Path) -> None:
     """The store is a moment ahead of the hub; a run that has ended there must not lose its last event."""
 
     async def scene() -> None:
@@ -239,7 +237,7 @@ def test_a_thousand_followers_come_and_go_and_leave_nothing_behind(tmp_path: Pat
     asyncio.run(scene())
 
 
-def test_silence_is_told_by_an_empty_page_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_heartbeat_is_an_empty_page(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
@@ -264,7 +262,7 @@ def test_closing_lets_every_follower_go(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_the_last_words_of_a_run_are_known_while_it_lives(tmp_path: Path) -> None:
+def test_last_text_of_a_run_is_known_while_live(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             await log.create("r1", 1)

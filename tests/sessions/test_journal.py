@@ -65,7 +65,7 @@ def test_a_refused_write_is_told_to_its_own_caller_alone(tmp_path: Path) -> None
     asyncio.run(scene())
 
 
-def test_a_write_whose_caller_has_gone_is_committed_all_the_same(tmp_path: Path) -> None:
+def test_write_of_a_cancelled_caller_is_committed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             await log.create("r1", 1)

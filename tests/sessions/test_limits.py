@@ -105,9 +105,7 @@ def test_agents_nest_down_to_the_limit_and_not_one_deeper(home: Path, project: P
     asyncio.run(scene())
 
 
-def test_fifty_starts_at_once_fill_the_places_exactly_and_the_refused_leave_nothing(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_fifty_starts_fill_the_places_exactly(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -136,9 +134,7 @@ def test_fifty_starts_at_once_fill_the_places_exactly_and_the_refused_leave_noth
     asyncio.run(scene())
 
 
-def test_a_chain_below_an_agent_counts_with_its_widest_group_also_after_a_restart(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_chain_counts_by_its_widest_group_after_a_restart(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
     three, wide = "sleeper -> (sleeper, sleeper:2, sleeper)", "(sleeper, sleeper, sleeper, sleeper, sleeper)"
 
@@ -201,7 +197,7 @@ os.write(ledger, f"-{number}\\n".encode())
 """
 
 
-def test_over_the_leaves_runs_wait_for_a_place_first_in_first_out(home: Path, project: Path, agent: Bin) -> None:
+def test_runs_over_the_leaf_limit_wait_in_order(home: Path, project: Path, agent: Bin) -> None:
     agent("guest", GUEST)
     ledger = project / "ledger"
     ledger.touch()
@@ -234,7 +230,7 @@ def test_over_the_leaves_runs_wait_for_a_place_first_in_first_out(home: Path, pr
     asyncio.run(scene())
 
 
-def test_a_run_that_waits_for_a_place_can_be_stopped_and_takes_none(home: Path, project: Path, agent: Bin) -> None:
+def test_queued_run_can_be_stopped(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
     agent("quick", "print('here')")
 

@@ -111,7 +111,7 @@ def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path,
     asyncio.run(scene())
 
 
-def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Path, project: Path, claude: Path) -> None:
+def test_unrecorded_input_is_recorded_by_the_next_server(home: Path, project: Path, claude: Path) -> None:
     """The server dies after the agent has its line and before anybody wrote down that there was one."""
 
     async def first() -> tuple[Run, Run]:
@@ -156,7 +156,7 @@ def unrecorded(table: Table, run: Run, id: str, line: str, kind: str, data: dict
     assert files.ring(place, files.BELL_INPUT)
 
 
-def test_an_answer_that_could_not_be_recorded_is_recorded_when_it_is_given_again(
+def test_unrecorded_answer_is_recorded_when_repeated(
     home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -206,7 +206,7 @@ def test_an_open_question_outlives_the_server(home: Path, project: Path, claude:
     asyncio.run(second(run))
 
 
-def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, project: Path, claude: Path) -> None:
+def test_question_below_a_chain_is_answered_by_the_chain(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             table = at(runner)
@@ -268,7 +268,7 @@ def test_a_session_has_turns_until_it_is_stopped(home: Path, project: Path, clau
     asyncio.run(scene())
 
 
-def test_a_run_that_has_done_its_work_takes_no_more_input(home: Path, project: Path, claude: Path) -> None:
+def test_finished_run_takes_no_more_input(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             table = at(runner)
@@ -281,9 +281,7 @@ def test_a_run_that_has_done_its_work_takes_no_more_input(home: Path, project: P
     asyncio.run(scene())
 
 
-def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
-    home: Path, project: Path, claude: Path
-) -> None:
+def test_only_an_ended_session_run_is_resumed(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             table = at(runner)

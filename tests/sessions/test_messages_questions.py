@@ -58,7 +58,7 @@ def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, proje
     asyncio.run(scene())
 
 
-def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_other(home: Path, project: Path) -> None:
+def test_late_answer_to_a_chain_quotes_the_first_answer(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine = runner.engine
@@ -97,7 +97,7 @@ def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: P
     asyncio.run(scene())
 
 
-def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home: Path, project: Path) -> None:
+def test_unattended_question_is_denied_or_ends_the_run(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine, run = runner.engine, await sleeper(runner, on_question="deny")
@@ -127,7 +127,7 @@ def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home
     asyncio.run(scene())
 
 
-def test_an_open_question_outlives_the_server_and_is_closed_by_the_end_of_its_run(home: Path, project: Path) -> None:
+def test_open_question_outlives_the_server_until_its_run_ends(home: Path, project: Path) -> None:
     async def first() -> tuple[Run, str]:
         async with engine_runner(home, project) as runner:
             run = await sleeper(runner)
@@ -164,7 +164,7 @@ def test_nobody_fills_the_inbox_alone(home: Path, project: Path) -> None:
     asyncio.run(scene())
 
 
-def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, project: Path) -> None:
+def test_inbox_is_sorted_and_reports_every_change(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine = runner.engine
@@ -193,7 +193,7 @@ def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, pr
     asyncio.run(scene())
 
 
-def test_an_agent_in_a_chain_is_answered_by_the_chains_name(home: Path, project: Path) -> None:
+def test_agent_question_is_answered_by_its_chain(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine = runner.engine

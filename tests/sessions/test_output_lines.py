@@ -171,7 +171,7 @@ def test_nothing_is_read_past_the_final_size(tmp_path: Path) -> None:
     assert [line.head for line in ingested.lines] == [b"mine", b"last words"]
 
 
-def test_a_file_that_shrank_or_is_gone_ends_the_reading_and_does_not_hang(tmp_path: Path) -> None:
+def test_reading_ends_when_the_file_shrank_or_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     assert read_lines(path, 0, 0, None, 9) == ([], 0, 0, False)
     assert read_lines(path, 7, 0, 99, 9) == ([], 7, 0, False)
@@ -189,7 +189,7 @@ def test_the_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
     assert read_tail(path, 99) == b"0123456789"
 
 
-def test_a_long_file_is_read_on_from_the_beginning_of_a_line(tmp_path: Path) -> None:
+def test_long_file_is_read_on_from_a_line_start(tmp_path: Path) -> None:
     """Never from the middle of one: that could be the middle of a secret."""
     path = tmp_path / "out"
     content = b"x" * output_lines.UNREAD + b"\n" + b"y" * 100 + b"\n" + b"z" * 100

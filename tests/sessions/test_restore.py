@@ -42,7 +42,7 @@ def test_a_damaged_database_is_refused_once_with_the_way_out(hocket: Hocket, dam
     assert damaged.read_bytes() == GARBAGE
 
 
-def test_every_run_comes_back_with_its_output_and_its_exit_code(hocket: Hocket, damaged: Path) -> None:
+def test_runs_are_restored_with_output_and_exit_code(hocket: Hocket, damaged: Path) -> None:
     restored = hocket("doctor", "--restore", "--json")
     assert restored.returncode == 0, restored.stderr
     told = json.loads(restored.stdout)
@@ -66,7 +66,7 @@ def test_a_sound_database_is_left_alone(hocket: Hocket, agent: Bin, home: Path) 
     assert not list(home.glob("damaged-*"))
 
 
-def test_a_database_of_a_newer_hocket_is_no_damage_and_stays_as_it_is(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_newer_database_is_not_damage_and_is_unchanged(hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("talker", "print('said')")
     hocket("run", "talker")
     hocket("server", "stop")
@@ -83,9 +83,7 @@ def test_a_database_of_a_newer_hocket_is_no_damage_and_stays_as_it_is(hocket: Ho
     assert ((home / DATABASE).read_bytes(), list(home.glob("damaged-*"))) == (before, [])
 
 
-def test_a_database_that_is_gone_is_a_fault_and_is_written_anew_without_talk_of_damage(
-    hocket: Hocket, damaged: Path
-) -> None:
+def test_missing_database_is_reported_and_restored(hocket: Hocket, damaged: Path) -> None:
     damaged.unlink()
     looked = hocket("doctor", "--json")
     (told,) = [check for check in json.loads(looked.stdout)["checks"] if check["name"] == "database"]
@@ -139,9 +137,7 @@ def exported(hocket: Hocket, *names: str) -> list[dict[str, Any]]:
     return [json.loads(hocket("task", "export", name).stdout) for name in names]
 
 
-def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_history(
-    hocket: Hocket, agent: Bin, home: Path, project: Path
-) -> None:
+def test_tasks_are_restored_with_all_their_parts(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
     agent("broken", "import sys; sys.exit('no 世界')")
     agent("boss", "#!/bin/sh\nhocket handoff echo 'from below'\n")
@@ -176,9 +172,7 @@ def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_hist
     assert json.loads(hocket("task", "show", new, "--json").stdout)["number"] == 4
 
 
-def test_a_hand_off_that_was_open_is_closed_by_the_end_of_its_run_also_one_below_another(
-    hocket: Hocket, agent: Bin, home: Path, world: Path
-) -> None:
+def test_open_handoff_is_closed_by_its_run_after_restore(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
     # Nobody follows anybody here: who does would start a server at once, before the database is written anew.
     body = "#!/bin/sh\n{}while ! [ -e {} ]; do sleep 0.02; done\necho {}\n"
     agent("worker", body.format("", world / "worked", "worked"))

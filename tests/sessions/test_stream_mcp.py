@@ -123,7 +123,7 @@ def answered(line: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("speaker")
-def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, project: Path) -> None:
+def test_protocol_messages_are_answered_at_once(home: Path, project: Path) -> None:
     hello: dict[str, Any] = {
         "jsonrpc": "2.0",
         "id": 0,
@@ -150,7 +150,7 @@ def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, pr
 
 
 @pytest.mark.usefixtures("speaker")
-def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on(home: Path, project: Path) -> None:
+def test_calls_run_concurrently_while_output_is_read(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             hall, above = at(runner), Above()
@@ -175,7 +175,7 @@ def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on
 @pytest.mark.parametrize(
     "word", [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}, None]
 )
-def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project: Path, word: Any) -> None:
+def test_cancelled_call_gets_no_answer(home: Path, project: Path, word: Any) -> None:
     withdrawn = {"type": "control_cancel_request", "request_id": "q1"} if word is None else asks("q2", word)
 
     async def scene() -> None:
@@ -199,9 +199,7 @@ def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project
 
 @pytest.mark.usefixtures("speaker")
 @pytest.mark.parametrize("behind", [[], [text("recorded")]], ids=["unrecorded", "recorded"])
-def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same_key(
-    home: Path, project: Path, behind: list[Any]
-) -> None:
+def test_unanswered_call_is_repeated_with_the_same_key(home: Path, project: Path, behind: list[Any]) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             hall, first = at(runner), Above()
@@ -270,7 +268,7 @@ async def looked() -> None:
 
 @pytest.mark.usefixtures("speaker")
 @pytest.mark.parametrize("taken_over", [False, True], ids=["its-first-server", "the-next-one"])
-def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
+def test_call_is_carried_out_when_files_become_readable(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
 ) -> None:
     monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
@@ -304,9 +302,7 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
 
 
 @pytest.mark.usefixtures("speaker")
-def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_the_next(
-    home: Path, project: Path
-) -> None:
+def test_closing_server_answers_protocol_messages_but_no_calls(home: Path, project: Path) -> None:
     tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def scene() -> None:
@@ -318,7 +314,7 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
             await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
             assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
         assert above.calls == []
-        assert hall.engine.stream_mcp.left_a_call
+        assert hall.engine.stream_mcp.has_unserved_call
         async with engine_runner(home, project) as runner:
             hall, above = at(runner), Above()
             above.go_on.set()
@@ -330,9 +326,7 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
 
 
 @pytest.mark.usefixtures("speaker")
-def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_call_of_a_dead_program_is_not_carried_out(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So that calls are looked at before the end of their run: what was said to it is looked at again a second later.
     monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
 
@@ -364,7 +358,7 @@ def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
 
 
 @pytest.mark.usefixtures("speaker")
-def test_what_is_not_for_us_is_refused_so_that_nobody_waits(home: Path, project: Path) -> None:
+def test_request_for_another_server_is_refused(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             hall = at(runner)

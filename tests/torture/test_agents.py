@@ -69,7 +69,7 @@ def test_a_daemon_is_gone_when_its_run_is_stopped(installation: Installation, ag
     ],
     ids=["ignores SIGTERM", "stopped itself"],
 )
-def test_an_agent_that_does_not_react_is_killed_after_the_grace(
+def test_unresponsive_agent_is_killed_after_the_grace(
     body: str, installation: Installation, agent: Bin, project: Path
 ) -> None:
     agent("deaf", f"import os, signal\n{body}")
@@ -82,7 +82,7 @@ def test_an_agent_that_does_not_react_is_killed_after_the_grace(
     assert all_gone([pid], 0)
 
 
-def test_an_agent_that_is_asked_to_end_may_say_its_last_words(installation: Installation, agent: Bin) -> None:
+def test_stopped_agent_may_write_before_it_ends(installation: Installation, agent: Bin) -> None:
     agent("polite", "import signal, sys\nsignal.signal(15, lambda *_: sys.exit('bye'))\nprint(1, flush=True)\n"
           "while True: signal.pause()")  # fmt: skip
     run = installation.spawn("polite")
@@ -183,7 +183,7 @@ def test_an_interpreter_that_is_missing_is_a_start_that_failed(installation: Ins
     assert ended["error"] == f"interpreter /no/such/interpreter of {agent.folder}/orphan not found"
 
 
-def test_a_file_that_is_no_program_is_a_start_that_failed(installation: Installation, agent: Bin) -> None:
+def test_file_that_is_no_program_is_a_failed_start(installation: Installation, agent: Bin) -> None:
     path = agent("noise", "#!")
     path.write_bytes(b"\x7fELF" + bytes(60))
     ended = installation.ended(installation.spawn("noise"))
@@ -191,9 +191,7 @@ def test_a_file_that_is_no_program_is_a_start_that_failed(installation: Installa
     assert "ENOEXEC" in ended["error"]
 
 
-def test_a_program_that_vanishes_before_its_turn_is_a_start_that_failed(
-    installation: Installation, hocket: Hocket, agent: Bin
-) -> None:
+def test_vanished_program_is_a_failed_start(installation: Installation, hocket: Hocket, agent: Bin) -> None:
     gone = agent("gone", "pass")
     agent("thief", f"import os; os.unlink({str(gone)!r})")
     done = hocket("run", "thief -> gone", "--json")
@@ -224,9 +222,7 @@ def test_a_directory_that_is_missing_at_the_start_is_refused(hocket: Hocket, age
     assert done.stdout == ""
 
 
-def test_a_directory_deleted_under_a_running_agent_changes_nothing_about_its_end(
-    installation: Installation, agent: Bin, world: Path
-) -> None:
+def test_deleted_directory_does_not_change_a_runs_end(installation: Installation, agent: Bin, world: Path) -> None:
     agent("sitting", "import os, signal, sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(5)")
     place = world / "short-lived"
     place.mkdir()
@@ -238,7 +234,7 @@ def test_a_directory_deleted_under_a_running_agent_changes_nothing_about_its_end
     assert verdict(installation.ended(run)) == ("failed", "exit", 5)
 
 
-def test_a_directory_deleted_before_the_next_step_is_a_start_that_failed(
+def test_deleted_directory_is_a_failed_start(
     installation: Installation, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     place = world / "short-lived"
@@ -262,7 +258,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_run_that_writes_more_than_it_may_is_stopped_and_nothing_of_it_is_cut(
+def test_run_over_its_output_limit_is_stopped_with_all_output(
     name: str, installation: Installation, agent: Bin, home: Path
 ) -> None:
     agent("flood", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))\n" + FLOODS[name])

@@ -209,15 +209,13 @@ def check(trials: Sequence[Trial], enough: int) -> None:
 
 
 @pytest.mark.timeout(240)  # some sixty points, a third of which cost a start of the server
-def test_a_kill_at_any_call_of_start_and_end_leaves_at_most_one_start_and_no_wrong_word(
-    agent: Bin, world: Path
-) -> None:
+def test_run_starts_once_when_killed_at_any_call_of_start_and_end(agent: Bin, world: Path) -> None:
     agent("victim", VICTIM)
     check(torture(world / "t", KEEPER_CALLS + KEEPER_CALLS_SAMPLED + SERVER_CALLS), ENOUGH)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # every call of every kind, several hundred
-def test_a_kill_at_every_call_of_every_kind_leaves_at_most_one_start_and_no_wrong_word(agent: Bin, world: Path) -> None:
+def test_run_starts_once_when_killed_at_every_call(agent: Bin, world: Path) -> None:
     agent("victim", VICTIM)
     check(torture(world / "t", EVERY_CALL), 180)

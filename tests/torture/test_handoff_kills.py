@@ -92,7 +92,7 @@ def finish(installation: Installation, task: str, handoff: str) -> dict[str, Any
 
 @pytest.mark.req("S2-38", "S2-83", "S2-84")
 @pytest.mark.timeout(120)  # several servers have to come up, also on a machine that is busy
-def test_of_fifty_callers_one_gets_the_task_while_the_server_is_killed(installation: Installation, agent: Bin) -> None:
+def test_one_of_fifty_callers_gets_the_task_through_kills(installation: Installation, agent: Bin) -> None:
     """Torture row 26."""
     agent("worker", AGENT)
     task = new_task(installation)
@@ -103,9 +103,7 @@ def test_of_fifty_callers_one_gets_the_task_while_the_server_is_killed(installat
 
 @pytest.mark.req("S2-83")
 @pytest.mark.timeout(120)  # the same
-def test_a_hundred_equal_requests_are_one_hand_off_while_the_server_is_killed(
-    installation: Installation, agent: Bin
-) -> None:
+def test_equal_requests_are_one_handoff_through_server_kills(installation: Installation, agent: Bin) -> None:
     """Torture row 27."""
     agent("worker", AGENT)
     task = new_task(installation)
@@ -117,7 +115,7 @@ def test_a_hundred_equal_requests_are_one_hand_off_while_the_server_is_killed(
 
 
 @pytest.mark.timeout(120)  # the same
-def test_a_hundred_equal_wishes_are_one_task_while_the_server_is_killed(installation: Installation) -> None:
+def test_equal_creations_are_one_task_through_server_kills(installation: Installation) -> None:
     """Torture row 27."""
     made: list[str] = []
 

@@ -64,7 +64,7 @@ def events(installation: Installation, run: str, kind: str) -> list[dict[str, An
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
+def test_server_kill_during_worktree_creation_leaves_one(
     installation: Installation, project: Path, home: Path, world: Path, agent: Bin, moment: str
 ) -> None:
     real = next(path for folder in os.environ["PATH"].split(":") if (path := Path(folder, "git")).exists())
@@ -86,9 +86,7 @@ def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
     assert picture(project) == before
 
 
-def test_a_chain_in_worktrees_ends_the_same_through_kills_at_any_moment(
-    installation: Installation, project: Path, agent: Bin
-) -> None:
+def test_chain_in_worktrees_ends_the_same_through_kills(installation: Installation, project: Path, agent: Bin) -> None:
     for name in ("first", "left", "right", "loop", "last"):
         agent(name, AGENT)
     before = picture(project)

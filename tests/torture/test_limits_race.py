@@ -80,7 +80,7 @@ def at_once(work: Callable[[str | None], str], tokens: Iterable[str | None]) -> 
 
 
 @pytest.mark.req("S3-57")
-def test_a_line_that_wants_to_be_a_hundred_deep_ends_at_the_limit(tree: Tree, home: Path) -> None:
+def test_nested_starts_end_at_the_depth_limit(tree: Tree, home: Path) -> None:
     (home / "config.toml").write_text("[limits]\ndepth = 5\nchildren = 3\n")
     tokens: list[str | None] = [None]
     refusals: list[str] = []
@@ -100,7 +100,7 @@ def test_a_line_that_wants_to_be_a_hundred_deep_ends_at_the_limit(tree: Tree, ho
 # --- Width --------------------------------------------------------------------------------------------------
 
 
-def test_a_fan_of_a_thousand_starts_has_exactly_as_many_children_as_are_allowed(tree: Tree) -> None:
+def test_thousand_starts_reach_the_child_limit_exactly(tree: Tree) -> None:
     parent = tree.start()
     token = tree.token(parent)
     outcomes = at_once(tree.attempt, [token] * 1000)
@@ -109,7 +109,7 @@ def test_a_fan_of_a_thousand_starts_has_exactly_as_many_children_as_are_allowed(
     assert len(list((tree.installation.home / "runs").glob("*/*"))) == 9
 
 
-def test_the_last_place_below_an_agent_goes_to_one_of_two_that_race_for_it(tree: Tree, home: Path) -> None:
+def test_last_child_place_goes_to_one_of_two_starts(tree: Tree, home: Path) -> None:
     (home / "config.toml").write_text("[limits]\nchildren = 2\n")
     parent = tree.start()
     token = tree.token(parent)
@@ -121,7 +121,7 @@ def test_the_last_place_below_an_agent_goes_to_one_of_two_that_race_for_it(tree:
         tree.installation.client.request("POST", f"/api/runs/{children[-1]['id']}/stop")
 
 
-def test_two_agents_that_race_for_the_last_place_of_all_never_work_side_by_side(tree: Tree, home: Path) -> None:
+def test_last_place_goes_to_one_of_two_runs(tree: Tree, home: Path) -> None:
     """Over the number of leaves nobody is refused: who comes second waits until there is a place."""
     (home / "config.toml").write_text("[limits]\nleaves = 3\n")
     tokens = [tree.token(tree.start()) for _ in range(2)]
@@ -149,7 +149,7 @@ def agents_at_work(installation: Installation) -> list[int]:
 
 
 @pytest.mark.slow
-def test_no_limit_is_run_past_while_the_server_is_killed_in_between(tree: Tree) -> None:
+def test_no_limit_is_exceeded_through_server_kills(tree: Tree) -> None:
     """What a killed server had started counts for the next one, also where nobody was told of it."""
     parent = tree.start()
     token = tree.token(parent)

@@ -51,9 +51,7 @@ def tmpfs(place: Path, options: str) -> Iterator[Callable[[str], None]]:
 
 
 @needs_root
-def test_a_full_disk_costs_no_output_and_heals_without_a_restart(
-    hocket: Hocket, agent: Bin, home: Path, project: Path
-) -> None:
+def test_no_output_is_lost_on_a_full_disk(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     """Agents wait for room. Nothing of what they write is lost, and each ends with its own code."""
     agent("filler", FILLER)
     with tmpfs(home, "size=8m,mode=700") as remount:
@@ -286,7 +284,7 @@ DAMAGES = {
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if name in ("cut in half", "emptied") else []) for name in DAMAGES],
 )
-def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
+def test_incomplete_database_is_refused_unchanged(
     name: str, installation: Installation, hocket: Hocket, home: Path
 ) -> None:
     damage, end, reason = DAMAGES[name]

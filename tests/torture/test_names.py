@@ -146,7 +146,7 @@ def accepted(told: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], int
 
 @pytest.mark.req("S2-26", "S2-28")
 @pytest.mark.timeout(120)
-def test_asking_for_such_a_name_is_refused_and_looks_at_no_file(world: Path, project: Path, baits: list[Path]) -> None:
+def test_invalid_name_is_refused_without_file_access(world: Path, project: Path, baits: list[Path]) -> None:
     told, lines = traced(world, project, LOOKING)
     assert told.pop(HONEST) == {"show": 404, "show in the project": 200, "agents": 0}
     assert accepted(told) == {}

@@ -55,7 +55,7 @@ def scanned(folder: Path) -> Found:
 
 
 @pytest.mark.req("S4-39", "S4-44", "S4-48")
-def test_every_odd_file_is_told_with_its_reason_and_the_others_are_there(folder: Path) -> None:
+def test_odd_files_are_reported_with_their_reason(folder: Path) -> None:
     scan = scanned(folder)
     names = {entry.name for entry in scan.entries}
     readable = {"closed"} if os.access(folder / "closed.md", os.R_OK) else set()  # to the superuser nothing is closed
@@ -91,7 +91,7 @@ def test_all_of_it_takes_no_time(folder: Path) -> None:
     assert min(seconds) < MOST_SECONDS
 
 
-def test_no_head_brings_the_reader_down_however_little_room_it_has(folder: Path) -> None:
+def test_reader_survives_every_head_with_little_memory(folder: Path) -> None:
     """Where a parser that calls itself again for each bracket would be killed."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_STACK, (512 * 1024, 512 * 1024))\n"

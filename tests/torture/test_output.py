@@ -29,7 +29,7 @@ os.write(1, b"\\nend\\n")
 
 
 @pytest.mark.own_server
-def test_a_line_of_100_mb_is_kept_whole_and_told_as_oversize(installation: Installation, agent: Bin) -> None:
+def test_line_of_100_mb_is_stored_and_reported_as_oversize(installation: Installation, agent: Bin) -> None:
     agent("endless", LONG_LINE)
     server = installation.server_pid()
     installation.ended(installation.spawn("/bin/true"))
@@ -101,7 +101,7 @@ def test_a_prompt_reaches_its_agent_byte_for_byte(
     assert list(project.iterdir()) == []
 
 
-def test_a_prompt_that_is_piped_in_reaches_its_agent_byte_for_byte(
+def test_piped_prompt_reaches_the_agent_unchanged(
     installation: Installation, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("echo", ECHO)
@@ -112,9 +112,7 @@ def test_a_prompt_that_is_piped_in_reaches_its_agent_byte_for_byte(
     assert list(project.iterdir()) == []
 
 
-def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(
-    installation: Installation, agent: Bin, project: Path
-) -> None:
+def test_api_prompt_reaches_the_agent_unchanged(installation: Installation, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
         run = installation.spawn("echo", "--flag", prompt=prompt)
@@ -130,9 +128,7 @@ def test_an_empty_prompt_is_no_argument(installation: Installation, agent: Bin) 
     assert installation.out(run) == b"1\n"
 
 
-def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
-    hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_oversize_prompt_is_refused_with_the_limit(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     done = hocket("run", "echo", "--prompt=-", stdin="x" * MB)
     assert done.returncode == 2

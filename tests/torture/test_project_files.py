@@ -64,7 +64,7 @@ def test_a_project_names_no_prompt_file_outside_of_it(hocket: Hocket, secret: Pa
 
 
 @pytest.mark.shared_server
-def test_a_file_of_the_project_and_one_that_the_user_names_are_read(hocket: Hocket, secret: Path, home: Path) -> None:
+def test_files_of_project_and_user_are_read(hocket: Hocket, secret: Path, home: Path) -> None:
     """Torture row 52."""
     below = hocket.cwd / "below"
     below.mkdir()
@@ -161,7 +161,7 @@ def test_what_is_too_much_is_told_with_its_line(text: str, reason: str) -> None:
 
 
 @pytest.mark.shared_server
-def test_the_project_as_a_prompt_file_is_named_as_a_folder(hocket: Hocket, secret: Path) -> None:
+def test_folder_as_prompt_file_is_refused(hocket: Hocket, secret: Path) -> None:
     done = hocket("run", *_written(hocket.cwd, "chain", "."))
     assert (done.returncode, "outside" in done.stderr) == (2, False)
     assert "not a regular file" in done.stderr

@@ -68,7 +68,7 @@ print("before " + key + "y" * (last - 1))
 """
 
 
-def test_a_plain_program_s_secrets_are_masked_where_its_output_is_cut(installation: Installation, agent: Bin) -> None:
+def test_secrets_are_masked_where_output_is_cut(installation: Installation, agent: Bin) -> None:
     """Torture row 46: JSON stays JSON, and neither a line's beginning nor a result's begins or ends inside a secret."""
     agent("repeater", REPEATER)
     (installation.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')

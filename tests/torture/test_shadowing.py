@@ -42,7 +42,7 @@ def line_to_type(stderr: str) -> str:
     return hint.partition(" run: ")[2]
 
 
-def test_a_cloned_repository_s_agent_does_not_take_the_place_of_the_user_s_own(
+def test_cloned_agent_does_not_replace_the_users_own(
     claude: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     agent("hocket", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hocket "$@"\n')

@@ -79,7 +79,7 @@ def test_a_run_outlives_the_killed_terminal_that_started_it(
 # --- Keepers ------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_keeper_takes_its_agent_along_and_the_run_is_lost(installation: Installation, agent: Bin) -> None:
+def test_run_is_lost_when_its_keeper_is_killed(installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
     run = installation.spawn("family")
     family = family_of(installation, run)
@@ -103,9 +103,7 @@ def remove(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_served", [True, False])
-def test_a_run_whose_directory_is_removed_is_ended_and_says_so(
-    is_served: bool, installation: Installation, agent: Bin
-) -> None:
+def test_run_ends_when_its_directory_is_removed(is_served: bool, installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
     run = installation.spawn("family")
     family = family_of(installation, run)
@@ -139,7 +137,7 @@ def test_a_chain_whose_keeper_was_killed_is_not_complete(
     assert not (project / "ran").exists()
 
 
-def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(installation: Installation, agent: Bin) -> None:
+def test_killing_all_leaves_lost_runs_with_output(installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
     runs = [installation.spawn("family") for _ in range(8)]
     families = [pid for run in runs for pid in family_of(installation, run)]
@@ -155,7 +153,7 @@ def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(installati
 # --- Nobody is left -----------------------------------------------------------------------------------------
 
 
-def test_a_chain_goes_on_with_no_client_and_no_server_but_the_one_its_keeper_starts(
+def test_chain_continues_with_the_server_its_keeper_starts(
     installation: Installation, hocket: Hocket, agent: Bin, gate: Path, project: Path
 ) -> None:
     agent("held", HELD)
@@ -242,9 +240,7 @@ def test_following_goes_on_through_several_ends_of_the_server(
     assert client.stderr.read() == ""
 
 
-def test_a_restart_in_good_order_resumes_server_sent_events_behind_the_last_id(
-    installation: Installation, agent: Bin, gate: Path
-) -> None:
+def test_orderly_restart_resumes_server_sent_events(installation: Installation, agent: Bin, gate: Path) -> None:
     agent("counter", COUNTER)
     run = installation.spawn("counter", str(gate))
     events: list[dict[str, object]] = []
@@ -272,9 +268,7 @@ def bystander() -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("boot", ["another-boot", None])
-def test_a_stale_pid_that_is_another_process_now_is_never_signalled(
-    boot: str | None, installation: Installation, agent: Bin
-) -> None:
+def test_reused_pid_is_never_signalled(boot: str | None, installation: Installation, agent: Bin) -> None:
     """As after a reboot: the lock is free, there is no record, and the pid belongs to a stranger."""
     agent("family", FAMILY)
     run = installation.spawn("family")
@@ -334,7 +328,7 @@ print("spared")
 """
 
 
-def test_a_reused_process_number_is_told_apart_by_its_start_time() -> None:
+def test_reused_pid_differs_by_start_time() -> None:
     """In a process namespace of its own, where the next number can be chosen."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", REUSE]
     paths = [path for path in sys.path if path]
@@ -354,7 +348,7 @@ def test_a_second_server_leaves_at_once_and_names_the_first(installation: Instal
     assert installation.server_pid() == first
 
 
-def test_clients_that_all_need_a_server_at_once_get_the_same_one(installation: Installation, hocket: Hocket) -> None:
+def test_concurrent_clients_start_one_server(installation: Installation, hocket: Hocket) -> None:
     clients = [hocket.start("ps") for _ in range(8)]
     assert [client.wait(15) for client in clients] == [0] * 8
     servers = wait_for(lambda: only_server(installation), "the others to leave")

@@ -97,9 +97,7 @@ def is_deserted(home: Path) -> bool:
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopped(
-    installation: Installation, agent: Bin, sig: int
-) -> None:
+def test_parked_chain_continues_after_its_server_ended(installation: Installation, agent: Bin, sig: int) -> None:
     run = parked(installation, agent, 7)
     until = installation.run(run)["parked_until"]
     killed = installation.kill_server(sig)
@@ -115,7 +113,7 @@ def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopp
     wait_for(lambda: is_deserted(installation.home), "everybody's end")
 
 
-def test_a_server_that_somebody_started_before_the_time_is_left_alone(installation: Installation, agent: Bin) -> None:
+def test_earlier_started_server_is_not_restarted(installation: Installation, agent: Bin) -> None:
     run = parked(installation, agent, 6)
     first = installation.kill_server(signal.SIGTERM)
     second = installation.server_pid()
@@ -133,9 +131,7 @@ def test_nobody_waits_any_more_for_a_chain_that_was_stopped(installation: Instal
     wait_for(lambda: is_deserted(installation.home), "everybody's end")
 
 
-def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(
-    installation: Installation, agent: Bin
-) -> None:
+def test_chain_at_its_gate_continues_after_a_server_kill(installation: Installation, agent: Bin) -> None:
     run = at_its_gate(installation, agent)
     killed = installation.kill_server()
     (installation.cwd / "go").touch()
@@ -152,18 +148,14 @@ def test_a_server_that_is_stopped_stays_away_from_a_gate(installation: Installat
     assert verdict(installation.ended(run)) == ("done", "single_run", 0)
 
 
-def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later(
-    installation: Installation, agent: Bin
-) -> None:
+def test_killed_server_returns_to_end_a_settled_run(installation: Installation, agent: Bin) -> None:
     run = lingering(installation, agent)
     another_server(installation, installation.kill_server())
     installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert installation.ended(run)["status"] == "stopped"
 
 
-def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(
-    installation: Installation, agent: Bin
-) -> None:
+def test_stopped_server_returns_in_time_to_end_a_settled_run(installation: Installation, agent: Bin) -> None:
     run = lingering(installation, agent)
     kept = {installation.identity(run).pid, installation.identity(run).keeper}
     installation.kill_server(signal.SIGTERM)

@@ -31,8 +31,8 @@ from hocket.client import quote
 from hocket.client.startup import lock_held
 from hocket.config.loading import load
 from hocket.errors import HocketError, HomeError
-from hocket.keeper.cleanup_process import heir
 from hocket.keeper.process_tree import sweep_home
+from hocket.keeper.programs import cleanup_process
 from hocket.providers.defining import DEFINITIONS
 from hocket.rehearsal import ScriptedModel, install
 from hocket.rehearsal import load as load_script
@@ -88,7 +88,7 @@ def temp_home(name: str, keep: bool = False) -> Iterator[TempHome]:
         second = [sys.executable, "-m", "hocket.cli.temp_home", str(place.root), *([KEEP] if keep else [])]
         try:
             place.folder("home")
-            stack.enter_context(heir(second, config.process_environment(), str(place.root)))
+            stack.enter_context(cleanup_process(second, config.process_environment(), str(place.root)))
         except OSError as error:
             shutil.rmtree(place.root, ignore_errors=True)
             why = f"cannot set up a temporary home: {error.strerror}"

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from hocket.keeper.platform import set_inherited_mark
-from hocket.keeper.process_tree import COOKIE, mark_of
+from hocket.keeper.process_tree import COOKIE, HOME, mark_of
+from hocket.keeper.server_start import server_environment
 
 _CHUNK = 65536
 # A background process can hold the output open after the tool has ended, so its end is looked for as well.
@@ -99,6 +100,25 @@ def _standard_input(content: bytes | None) -> Iterator[int | IO[bytes]]:
         file.write(content)
         file.seek(0)
         yield file
+
+
+@contextlib.contextmanager
+def cleanup_process(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Iterator[None]:
+    """Run a program beside this block that does its work only if this process dies before the block has ended.
+
+    It has to read its standard input to the end: a pipe that the kernel closes with this process, also after a SIGKILL.
+    In a session of its own, a signal to a whole group misses it, and so does the sweep of the home that it is there
+    for. The end of a run that it was started in ends it too, together with everything else.
+    """
+    environment = {name: value for name, value in server_environment(env).items() if name != HOME}
+    null = subprocess.DEVNULL
+    with subprocess.Popen(
+        argv, cwd=cwd, env=environment, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 class _Tail:

@@ -42,25 +42,17 @@ def _detach_and_run(home: str, environment: Mapping[str, str]) -> NoReturn:
         os.setsid()
         if os.fork() != 0:
             os._exit(0)
-        _drop_mark()
-        _open_standard_streams(home)
+        # What the server starts does not belong to the run that this may have been started in.
+        from hocket.keeper.platform import set_inherited_mark  # Not imported by every command.
+
+        set_inherited_mark(None)
+        log = os.open(os.path.join(home, LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, descriptor in enumerate((null, log, log)):
+            os.dup2(descriptor, target)
+        os.closerange(3, max(os.sysconf("SC_OPEN_MAX"), 4096))
         # Python looks for modules in the working directory: that must be ours, never a project.
         os.chdir(home)
         os.execve(sys.executable, [sys.executable, "-m", "hocket", "serve"], environment)
     finally:
         os._exit(1)
-
-
-def _drop_mark() -> None:
-    """Take away the mark of the run that this may have been started in: what the server starts is not that run's."""
-    from hocket.keeper.platform import set_inherited_mark  # not for the command, whose way is to be short
-
-    set_inherited_mark(None)
-
-
-def _open_standard_streams(home: str) -> None:
-    log = os.open(os.path.join(home, LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for target, descriptor in enumerate((null, log, log)):
-        os.dup2(descriptor, target)
-    os.closerange(3, max(os.sysconf("SC_OPEN_MAX"), 4096))

@@ -69,8 +69,8 @@ class Hub:
             recent = self._recent.get(event.root)
             if recent is None:
                 # A follower from the creation of a tree on needs no store: there is nothing earlier.
-                born = event.type == "run.created" and event.run == event.root
-                recent = self._recent[event.root] = _Recent(0 if born else event.seq - 1)
+                is_new = event.type == "run.created" and event.run == event.root
+                recent = self._recent[event.root] = _Recent(0 if is_new else event.seq - 1)
             recent.lines.append(EventLine(event.seq, event.run, event.type, text))
             self._order.append(event.root)
             self._size += len(text)

@@ -54,20 +54,20 @@ class StreamMcp:
         self._calls: dict[tuple[str, str], ToolCall] = {}
         """Calls that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
-        self._leaving = False
-        self.left_a_call = False
+        self._closing = False
+        self.has_unserved_call = False
         """A call came while the server was closing and is left to the next one."""
 
     def open(self, carry_out: CarryOut) -> None:
         """Carry out calls from now on, including those that have waited."""
         self._carry_out.set_result(carry_out)
 
-    def leave(self) -> None:
+    def begin_close(self) -> None:
         """Leave calls to the next server. Protocol messages are still answered: the next server would not see them."""
-        self._leaving = True
+        self._closing = True
 
     async def close(self) -> None:
-        self.leave()
+        self.begin_close()
         await self._tasks.close()
 
     def take(self, connection: McpConnection, request: McpRequest) -> None:
@@ -103,8 +103,8 @@ class StreamMcp:
         answer = protocol.respond(request.message)
         if not isinstance(answer, ToolCall):
             self._reply(connection, request.id, connection.tools.reply(request.id, answer or _EMPTY_REPLY))
-        elif self._leaving:
-            self.left_a_call = True
+        elif self._closing:
+            self.has_unserved_call = True
         elif (connection.run, request.id) not in self._calls:
             self._calls[connection.run, request.id] = answer
             self._need_server(True)
@@ -132,7 +132,7 @@ class StreamMcp:
             # Prefixed with its run like all keys of runs.
             key = f"{run.id}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
             answer = await carry_out(run, call, key)
-            if not call.cancelled and not self._leaving:
+            if not call.cancelled and not self._closing:
                 await self._write_patiently(connection, request, connection.tools.reply(request, answer))
         finally:
             del self._calls[connection.run, request]
@@ -150,7 +150,7 @@ class StreamMcp:
 
     async def _retry(self, run: str, work: Callable[[], T]) -> T | None:
         """Retry file operations while the run is live: the disk may be full, or no descriptor left."""
-        while run in self._journal.live and not self._leaving:
+        while run in self._journal.live and not self._closing:
             try:
                 return await asyncio.to_thread(work)
             except OSError:

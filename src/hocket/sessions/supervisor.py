@@ -122,7 +122,7 @@ class Supervisor:
         await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
-        times = [back_at, *self._input_end.due(), time.time() if self._stream_mcp.left_a_call else None]
+        times = [back_at, *self._input_end.due(), time.time() if self._stream_mcp.has_unserved_call else None]
         self._keepers.close(min((at for at in times if at is not None), default=None))
 
     def start(self, run: Run, spec: Spec) -> None:
