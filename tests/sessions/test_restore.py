@@ -34,15 +34,12 @@ def damaged(hocket: Hocket, agent: Bin, home: Path) -> Path:
     return database
 
 
-def test_a_damaged_database_is_refused_once_with_the_way_out(hocket: Hocket, damaged: Path) -> None:
+def test_damaged_database_is_refused_until_it_is_restored(hocket: Hocket, damaged: Path) -> None:
     refused = hocket("ps")
     assert refused.returncode == 2
     assert refused.stderr.count("is damaged") == 1
     assert "hocket doctor --restore" in refused.stderr
     assert damaged.read_bytes() == GARBAGE
-
-
-def test_runs_are_restored_with_output_and_exit_code(hocket: Hocket, damaged: Path) -> None:
     restored = hocket("doctor", "--restore", "--json")
     assert restored.returncode == 0, restored.stderr
     told = json.loads(restored.stdout)
@@ -97,20 +94,14 @@ def test_missing_database_is_reported_and_restored(hocket: Hocket, damaged: Path
     assert hocket("doctor").returncode == 0
 
 
-def test_a_directory_that_cannot_be_read_is_counted_and_kept(hocket: Hocket, damaged: Path, home: Path) -> None:
-    broken = next((home / "runs").glob("*/*"))
+def test_unusable_directories_are_counted_and_kept(hocket: Hocket, damaged: Path, home: Path) -> None:
+    broken, intact = sorted((home / "runs").glob("*/*"))
+    copy = intact.with_name(f"{intact.name}.bak")
+    shutil.copytree(intact, copy, ignore=shutil.ignore_patterns("bell"))
     (broken / "spec.json").write_text("{")
-    told = json.loads(hocket("doctor", "--restore", "--json").stdout)
-    assert (told["runs"], told["unreadable"]) == (1, 1)
+    restored = json.loads(hocket("doctor", "--restore", "--json").stdout)
+    assert (restored["runs"], restored["unreadable"], restored["left_out"]) == (1, 2, [])
     assert (broken / "out").exists()
-
-
-def test_a_copy_of_a_runs_directory_is_counted_and_kept(hocket: Hocket, damaged: Path, home: Path) -> None:
-    one = next((home / "runs").glob("*/*"))
-    copy = one.with_name(f"{one.name}.bak")
-    shutil.copytree(one, copy, ignore=shutil.ignore_patterns("bell"))
-    told = json.loads(hocket("doctor", "--restore", "--json").stdout)
-    assert (told["runs"], told["unreadable"], told["left_out"]) == (2, 1, [])
     assert (copy / "out").exists()
 
 

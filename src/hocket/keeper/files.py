@@ -170,6 +170,8 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes | None:
     except (FileNotFoundError, NotRegularError):
         return None
     try:
+        if os.fstat(descriptor).st_size > limit:
+            return None
         content = bytearray()
         while chunk := os.read(descriptor, min(_CHUNK, limit + 1 - len(content))):
             content += chunk
