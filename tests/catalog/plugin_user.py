@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hocket.catalog.entries import Entry, Found, Problem
+from hocket.catalog.entries import AgentEntry, Found, Problem
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.plugins import plugins
 
@@ -81,7 +81,7 @@ class User:
         where = str(cwd or self.project)
         return plugins(FileProbe(), where, self.env | env, trusted=trusted, managed=str(self.managed))
 
-    def entries(self, **how: Any) -> dict[str, Entry]:
+    def entries(self, **how: Any) -> dict[str, AgentEntry]:
         listed = [entry for found in self.found(**how) for entry in found.entries]
         # The first of a name wins, as in every source.
         return {entry.name: entry for entry in reversed(listed)}

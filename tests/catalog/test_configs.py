@@ -19,7 +19,7 @@ from hocket.catalog.configs import (
     spec_of,
 )
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import CONFIG, Entry, Found
+from hocket.catalog.entries import CONFIG, AgentEntry, Found
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.report import find
 from hocket.config.settings import Config
@@ -48,7 +48,7 @@ def scanned(home: Path) -> Found:
     return found
 
 
-def entry(home: Path, stem: str, **values: Any) -> Entry:
+def entry(home: Path, stem: str, **values: Any) -> AgentEntry:
     write(home, stem, {"name": stem, **values})
     (found,) = scanned(home).entries
     return found
@@ -61,7 +61,7 @@ def entry(home: Path, stem: str, **values: Any) -> Entry:
 def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
     path = write(home, "developer", DEVELOPER)
     (listed,) = scanned(home).entries
-    assert listed == Entry(
+    assert listed == AgentEntry(
         "developer",
         CONFIG,
         str(path),

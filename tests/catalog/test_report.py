@@ -14,8 +14,8 @@ from hocket.catalog.entries import (
     MANAGED,
     PROJECT,
     SOURCES,
+    AgentEntry,
     Catalog,
-    Entry,
     Problem,
     SearchedPlace,
 )
@@ -28,15 +28,15 @@ MINE, THEIRS, SHELF = "/p/.claude/agents", "/u/.claude/agents", "/u/.claude/agen
 FOLDERS = {PROJECT: MINE, GLOBAL: THEIRS, LIBRARY: SHELF, MANAGED: "/etc/claude-code/.claude/agents"}
 
 
-def entry(name: str, source: str, **more: Any) -> Entry:
+def entry(name: str, source: str, **more: Any) -> AgentEntry:
     project = "/p" if source == PROJECT else None
     given = {"path": f"{FOLDERS.get(source, '/p')}/{name}.md", "project": project, "lines": {"name": 2}, **more}
-    return Entry(name, source, **given)
+    return AgentEntry(name, source, **given)
 
 
-def catalog(*entries: Entry, problems: tuple[Problem, ...] = (), missing: tuple[str, ...] = ()) -> Catalog:
+def catalog(*entries: AgentEntry, problems: tuple[Problem, ...] = (), missing: tuple[str, ...] = ()) -> Catalog:
     """As discovery would put them in order."""
-    ranked: dict[str, list[Entry]] = {}
+    ranked: dict[str, list[AgentEntry]] = {}
     for one in sorted(entries, key=lambda one: (one.name, SOURCES.index(one.source))):
         ranked.setdefault(one.name, []).append(one)
     places = tuple(
@@ -48,11 +48,11 @@ def catalog(*entries: Entry, problems: tuple[Problem, ...] = (), missing: tuple[
     return Catalog("/p", names, {name: name.replace(" ", "-") for name in names}, problems, in_order)
 
 
-def globals_named(*names: str) -> list[Entry]:
+def globals_named(*names: str) -> list[AgentEntry]:
     return [entry(name, GLOBAL) for name in names]
 
 
-def locals_named(*names: str) -> list[Entry]:
+def locals_named(*names: str) -> list[AgentEntry]:
     return [entry(name, PROJECT) for name in names]
 
 
@@ -91,7 +91,7 @@ def test_overrides_other_sources_and_problems_are_counted_apart() -> None:
         (locals_named("a", "b"), "2 agents: 2 project-local"),
     ],
 )
-def test_what_is_not_there_is_not_counted(entries: list[Entry], told: str) -> None:
+def test_what_is_not_there_is_not_counted(entries: list[AgentEntry], told: str) -> None:
     assert report.summary(table_of(catalog(*entries))) == told
 
 
@@ -310,7 +310,7 @@ def fields_of(found: Catalog, name: str, config: Config | None = None) -> dict[s
     return {field["field"]: field for field in why(found, name, config)["fields"]}
 
 
-def written(**metadata: Any) -> Entry:
+def written(**metadata: Any) -> AgentEntry:
     lines = {key: place for place, key in enumerate(metadata, 2)}
     return entry("a", PROJECT, description="does it", version="2.1", metadata=metadata, lines=lines)
 

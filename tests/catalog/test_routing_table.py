@@ -17,8 +17,8 @@ from hocket.catalog.entries import (
     PLUGIN,
     PROJECT,
     SOURCES,
+    AgentEntry,
     Catalog,
-    Entry,
     Problem,
     SearchedPlace,
 )
@@ -28,13 +28,13 @@ from hocket.providers.definition_files import DUPLICATE, LINKED
 FOLDERS = {GLOBAL: "/home/me/.claude/agents", PROJECT: "/p/.claude/agents", LIBRARY: "/home/me/.claude/agents-library"}
 
 
-def entry(name: str, source: str = GLOBAL, **fields: Any) -> Entry:
+def entry(name: str, source: str = GLOBAL, **fields: Any) -> AgentEntry:
     path = fields.pop("path", f"{FOLDERS.get(source, f'/{source}')}/{name}.md")
-    return Entry(name, source, path, project="/p" if source == PROJECT else None, **fields)
+    return AgentEntry(name, source, path, project="/p" if source == PROJECT else None, **fields)
 
 
-def catalog(*entries: Entry, problems: Sequence[Problem] = (), places: Sequence[SearchedPlace] = ()) -> Catalog:
-    ranked: dict[str, tuple[Entry, ...]] = {}
+def catalog(*entries: AgentEntry, problems: Sequence[Problem] = (), places: Sequence[SearchedPlace] = ()) -> Catalog:
+    ranked: dict[str, tuple[AgentEntry, ...]] = {}
     for one in sorted(entries, key=lambda one: (one.name, SOURCES.index(one.source))):
         ranked[one.name] = (*ranked.get(one.name, ()), one)
     return Catalog("/p", ranked, {name: name for name in ranked}, tuple(problems), tuple(places))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
-from hocket.catalog.entries import GLOBAL, PROJECT, Catalog, Entry, Problem
+from hocket.catalog.entries import GLOBAL, PROJECT, AgentEntry, Catalog, Problem
 from hocket.catalog.routing_table import routing_table
 from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
 from hocket.cli.format import display_width, typable
@@ -20,15 +20,15 @@ from hocket.providers.definition_files import HIDDEN, RESCUED, SKIPPED
 PIPE = AgentsPage()
 
 
-def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
+def table(*entries: AgentEntry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
     ranked = {entry.name: (entry,) for entry in entries}
     addresses = {name: name.replace(" ", "-") for name in ranked}
     return routing_table(Catalog("/p", ranked, addresses, problems), lambda one: (needs, (one.path,) if needs else ()))
 
 
-def agent(name: str, **metadata: Any) -> Entry:
+def agent(name: str, **metadata: Any) -> AgentEntry:
     model = metadata.get("model")
-    return Entry(name, GLOBAL, f"/u/{name}.md", description=f"What {name} does.", model=model, metadata=metadata)
+    return AgentEntry(name, GLOBAL, f"/u/{name}.md", description=f"What {name} does.", model=model, metadata=metadata)
 
 
 def cells(line: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_rules_in_brackets_belong_to_their_tool() -> None:
     [("haiku", "claude-haiku-4-5-20251001", "haiku"), ("sonnet", "opus", "opus"), (None, None, "-"), ("", None, "-")],
 )
 def test_model_is_shown_as_the_definition_writes_it(written: str | None, model: str | None, shown: str) -> None:
-    entry = Entry("a", GLOBAL, "/u/a.md", description="x", model=model, metadata={"model": written})
+    entry = AgentEntry("a", GLOBAL, "/u/a.md", description="x", model=model, metadata={"model": written})
     assert cells(listing(table(entry), PIPE)[-1])[2] == shown
 
 
@@ -132,7 +132,7 @@ ODD_PATHS = [
 
 @pytest.mark.parametrize("path", ODD_PATHS, ids=ascii)
 def test_command_to_type_is_printable_and_exact(path: str) -> None:
-    found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
+    found = table(AgentEntry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
     for lines in (listing(found, PIPE), detail(found["by_name"]["a"], PIPE)):
         (line,) = [line.strip() for line in lines if line.startswith("    hocket trust ")]
         assert line.isprintable()
@@ -157,7 +157,7 @@ def test_apostrophes_are_not_quotes() -> None:
 
 def test_a_command_to_type_is_never_cut() -> None:
     path = "/p/" + "x" * 100 + ".md"
-    found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
+    found = table(AgentEntry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
     for lines in (listing(found, AgentsPage(40)), detail(found["by_name"]["a"], AgentsPage(40))):
         assert f"    hocket trust {path}" in lines
 

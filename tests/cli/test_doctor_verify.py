@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from world import Bin
 
-from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.catalog.entries import (
+    ALIAS,
+    CONFIG,
+    GLOBAL,
+    LIBRARY,
+    MANAGED,
+    PLUGIN,
+    PROJECT,
+    AgentEntry,
+    Catalog,
+    Problem,
+)
 from hocket.cli import agent_comparison
 from hocket.cli.agent_comparison import (
     ClaudeUser,
@@ -27,12 +38,12 @@ from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED
 BUILT_IN = [Listed("Explore", "looks around", "inherit"), Listed("claude", "does all", None)]
 
 
-def entry(name: str, source: str = PROJECT, model: str | None = None, path: str = "/f.md") -> Entry:
-    return Entry(name, source, path, model=model, description="d")
+def entry(name: str, source: str = PROJECT, model: str | None = None, path: str = "/f.md") -> AgentEntry:
+    return AgentEntry(name, source, path, model=model, description="d")
 
 
-def catalog(*entries: Entry, problems: tuple[Problem, ...] = ()) -> Catalog:
-    ranked: dict[str, tuple[Entry, ...]] = {}
+def catalog(*entries: AgentEntry, problems: tuple[Problem, ...] = ()) -> Catalog:
+    ranked: dict[str, tuple[AgentEntry, ...]] = {}
     for one in entries:
         ranked[one.name] = (*ranked.get(one.name, ()), one)
     return Catalog("/", ranked, problems=problems)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from hocket.catalog.entries import CONFIG, Entry, Found, Problem, SearchedPlace
+from hocket.catalog.entries import CONFIG, AgentEntry, Found, Problem, SearchedPlace
 from hocket.catalog.file_probe import MAX_FILE, FileProbe
 from hocket.catalog.names import is_address, validate_agent_path
 from hocket.catalog.sources import project_roots
@@ -51,7 +51,7 @@ DEFAULTS = tuple(
 """The configs of a new home."""
 
 
-def is_seeded(entry: Entry) -> bool:
+def is_seeded(entry: AgentEntry) -> bool:
     """True for an unchanged default agent."""
     return entry.source == CONFIG and is_default_config(entry.metadata)
 
@@ -77,7 +77,7 @@ def folder(home: str) -> str:
 
 def configs(look: FileProbe, home: str) -> list[Found]:
     """Search Hocket's own agents; an unusable file is a problem and hides no other."""
-    place, entries, problems = folder(home), list[Entry](), list[Problem]()
+    place, entries, problems = folder(home), list[AgentEntry](), list[Problem]()
     for file in look.entries(place):
         # One leading dot marks an unfinished file of ours; two dots can be a mistyped name.
         if not file.name.endswith(".json") or (file.name.startswith(".") and not file.name.startswith("..")):
@@ -117,11 +117,11 @@ def _leaves(path: str) -> bool:
     return os.path.isabs(path) or os.path.normpath(path).split("/")[0] == ".."
 
 
-def _entry(name: str, values: Mapping[str, Any], path: str) -> Entry:
+def _entry(name: str, values: Mapping[str, Any], path: str) -> AgentEntry:
     config = {key: values.get(key) for key in _KEYS} | {"name": name}
     spec_path = config["specPath"]
     described = _own_description(name) if _is_default(name, spec_path) else ""
-    return Entry(name, CONFIG, path, description=described, metadata=config, target=spec_path)
+    return AgentEntry(name, CONFIG, path, description=described, metadata=config, target=spec_path)
 
 
 def _is_default(name: str, spec_path: str | None) -> bool:
@@ -134,7 +134,7 @@ def _own_description(name: str) -> str:
     return str(head.values.get("description", "")) if isinstance(head, Head) else ""
 
 
-def privileges_of(entry: Entry) -> tuple[str | None, str | None]:
+def privileges_of(entry: AgentEntry) -> tuple[str | None, str | None]:
     """Return the permission mode and the allowed tools of a config's agent."""
     return entry.metadata["permissionMode"], entry.metadata["allowedTools"]
 
@@ -142,7 +142,7 @@ def privileges_of(entry: Entry) -> tuple[str | None, str | None]:
 # --- Instructions -------------------------------------------------------------------------------------------
 
 
-def spec_of(entry: Entry, cwd: str, env: Mapping[str, str]) -> tuple[Definition, str | None]:
+def spec_of(entry: AgentEntry, cwd: str, env: Mapping[str, str]) -> tuple[Definition, str | None]:
     """Return the instructions of a config's agent, and the project whose file they are; None for packaged ones.
 
     Raises BadDefinition if there are none.

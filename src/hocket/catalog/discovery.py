@@ -19,8 +19,8 @@ from hocket.catalog.entries import (
     MANAGED,
     PROJECT,
     SOURCES,
+    AgentEntry,
     Catalog,
-    Entry,
     Found,
     Problem,
     SearchedPlace,
@@ -130,9 +130,9 @@ def _search(look: FileProbe, query: _Query) -> list[Found]:
 # --- Precedence ---------------------------------------------------------------------------------------------
 
 
-def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[Entry, ...]]:
+def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[AgentEntry, ...]]:
     """Return all candidates by name as written, the winner first, with the model of an alias of the same name."""
-    candidates: dict[str, list[Entry]] = {}
+    candidates: dict[str, list[AgentEntry]] = {}
     for one in found:
         for entry in one.entries:
             candidates.setdefault(entry.name, []).append(entry)
@@ -143,7 +143,7 @@ def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[Entry, ..
     return {name: tuple(candidates[name]) for name in sorted(candidates)}
 
 
-def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+def _addresses(ranked: Mapping[str, Sequence[AgentEntry]]) -> dict[str, str]:
     """Return the address of each name.
 
     A name that can be typed is its own address. Of the others the user's come first, so that a project's agent does
@@ -158,7 +158,7 @@ def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
     return dict(sorted(addresses.items()))
 
 
-def _renamed(ranked: Mapping[str, Sequence[Entry]], addresses: Mapping[str, str]) -> Iterator[Problem]:
+def _renamed(ranked: Mapping[str, Sequence[AgentEntry]], addresses: Mapping[str, str]) -> Iterator[Problem]:
     """Report names that cannot be typed, except those of plugins, which always contain a colon."""
     for name, entries in ranked.items():
         if addresses[name] == name:
@@ -178,7 +178,7 @@ _NOT_GIVEN = ("source", "project", "member")
 def _aliases(look: FileProbe, query: _Query, found: Sequence[Found]) -> list[Found]:
     """Return the aliases that are agents of their own, by their file, highest precedence first."""
     others = _ranked(found, Config())
-    by_file: dict[str, list[Entry]] = {file: [] for file in query.config.files}
+    by_file: dict[str, list[AgentEntry]] = {file: [] for file in query.config.files}
     for name, alias in sorted(query.config.agents.items()):
         target = alias.path or name
         entries = by_file.setdefault(alias.source, [])
@@ -191,7 +191,7 @@ def _aliases(look: FileProbe, query: _Query, found: Sequence[Found]) -> list[Fou
     ]
 
 
-def _dead(look: FileProbe, entries: Iterable[Entry], query: _Query) -> Iterator[Problem]:
+def _dead(look: FileProbe, entries: Iterable[AgentEntry], query: _Query) -> Iterator[Problem]:
     """Report aliases whose path does not exist."""
     for entry in entries:
         path = _absolute(entry.target, query) if entry.target and is_path(entry.target) else None
@@ -202,14 +202,14 @@ def _dead(look: FileProbe, entries: Iterable[Entry], query: _Query) -> Iterator[
             yield Problem(entry.path, None, reason, cli_loads=False, kind=SKIPPED)
 
 
-def _alias(name: str, alias: AgentConfig, meant: Entry | None) -> Entry:
+def _alias(name: str, alias: AgentConfig, meant: AgentEntry | None) -> AgentEntry:
     """Make the entry of an alias; the rest comes from the definition that it stands for."""
     given: dict[str, Any] = {
         field: list(value) if isinstance(value, tuple) else value
         for field in AgentConfig._fields
         if field not in _NOT_GIVEN and (value := getattr(alias, field)) != AgentConfig._field_defaults.get(field)
     }
-    base = meant or Entry(name, ALIAS, alias.source)
+    base = meant or AgentEntry(name, ALIAS, alias.source)
     return replace(
         base,
         name=name,
@@ -223,7 +223,9 @@ def _alias(name: str, alias: AgentConfig, meant: Entry | None) -> Entry:
     )
 
 
-def _meant(look: FileProbe, target: str, query: _Query, others: Mapping[str, Sequence[Entry]]) -> Entry | None:
+def _meant(
+    look: FileProbe, target: str, query: _Query, others: Mapping[str, Sequence[AgentEntry]]
+) -> AgentEntry | None:
     """Return the definition that an alias stands for, if it can be read."""
     if not is_path(target):
         return others[target][0] if target in others else None

@@ -21,7 +21,7 @@ LOCATIONS: Mapping[str, str] = MappingProxyType({source: source for source in SO
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AgentEntry:
     """One definition that can run."""
 
     name: str
@@ -46,10 +46,10 @@ class Entry:
     """The plugin that provides it."""
 
 
-def entry_of(head: Head, path: str, source: str, project: str | None = None) -> Entry:
+def entry_of(head: Head, path: str, source: str, project: str | None = None) -> AgentEntry:
     """Make the entry of a valid definition."""
     fields = DEFINITIONS.summary(head)
-    return Entry(source=source, path=path, project=project, metadata=head.values, lines=head.lines, **fields)
+    return AgentEntry(source=source, path=path, project=project, metadata=head.values, lines=head.lines, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Found(NamedTuple):
     """One place with its definitions, each name once, and its problems."""
 
     place: SearchedPlace
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AgentEntry, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -86,7 +86,7 @@ class Catalog:
 
     cwd: str | None
     """None for the user's own agents only."""
-    ranked: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    ranked: Mapping[str, tuple[AgentEntry, ...]] = field(default_factory=dict)
     """By name, sorted: all candidates, the winner first."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """By name: what is typed, and used in routes, paths and flags."""
@@ -97,7 +97,7 @@ class Catalog:
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By address: the names that cannot be typed and would have it if it were not taken."""
 
-    def find(self, name: str) -> tuple[Entry, ...]:
+    def find(self, name: str) -> tuple[AgentEntry, ...]:
         """Return all candidates for a name as written, else for an address; the winner first."""
         if name in self.ranked:
             return self.ranked[name]

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from hocket.catalog.entries import LIBRARY, PROJECT, Entry, Found, Problem, SearchedPlace, entry_of
+from hocket.catalog.entries import LIBRARY, PROJECT, AgentEntry, Found, Problem, SearchedPlace, entry_of
 from hocket.catalog.file_probe import MAX_FILE, FileProbe, is_young, kind_of, signature_at
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition, BadDirectory
@@ -227,7 +227,7 @@ def scan(look: FileProbe, folder: str, source: str, project: str | None = None) 
             problems.append(judged)
         else:
             claims.setdefault(judged[0], []).append(judged[1])
-    entries: list[Entry] = []
+    entries: list[AgentEntry] = []
     for claimed in claims.values():
         winner = _settle(walk, claimed, problems)
         if winner is not None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from hocket.catalog.entries import PLUGIN, Entry, Found, Problem, SearchedPlace, entry_of
+from hocket.catalog.entries import PLUGIN, AgentEntry, Found, Problem, SearchedPlace, entry_of
 from hocket.catalog.file_probe import MAX_FILE, FileProbe
 from hocket.catalog.files import RETIRED, mended_problem, printable
 from hocket.catalog.sources import main_root
@@ -47,7 +47,7 @@ def plugins(
     return found
 
 
-def definition(entry: Entry) -> Definition:
+def definition(entry: AgentEntry) -> Definition:
     """Read the definition of a plugin's agent as the CLI does. Raises BadDefinition."""
     content = read_bounded(entry.path, MAX_FILE, BadDefinition)
     if content is None or entry.plugin is None:
@@ -62,7 +62,7 @@ def definition(entry: Entry) -> Definition:
 
 def _scan(look: FileProbe, plugin: Plugin) -> Found:
     problems: list[Problem] = []
-    entries: dict[str, Entry] = {}
+    entries: dict[str, AgentEntry] = {}
     for path, prefix in _files(look, plugin, problems):
         entry = _entry(look, path, plugin, prefix, problems)
         if entry is None:
@@ -116,7 +116,7 @@ def _walk(look: FileProbe, plugin: Plugin, problems: list[Problem]) -> Iterator[
                 yield entry.path, prefix
 
 
-def _entry(look: FileProbe, path: str, plugin: Plugin, prefix: str, problems: list[Problem]) -> Entry | None:
+def _entry(look: FileProbe, path: str, plugin: Plugin, prefix: str, problems: list[Problem]) -> AgentEntry | None:
     content = look.head(path)
     head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
     if isinstance(head, Fault) and (head.ours or head.kind == REFUSED):

@@ -15,8 +15,8 @@ from hocket.catalog.entries import (
     LOCATIONS,
     PROJECT,
     SOURCES,
+    AgentEntry,
     Catalog,
-    Entry,
 )
 from hocket.catalog.programs import did_you_mean
 from hocket.catalog.routing_table import CLI_LOADS, problem_row
@@ -278,7 +278,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _candidate(entry: Entry, winner: Entry) -> dict[str, Any]:
+def _candidate(entry: AgentEntry, winner: AgentEntry) -> dict[str, Any]:
     if entry is winner:
         return _candidate_row(USED, entry.source, entry.path, entry.lines.get("name"))
     reason = f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
@@ -302,7 +302,7 @@ _RENAMED = {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}
 _ALIAS_FIELDS = ("model", "permission_mode", "allowed_tools", "args", *_RENAMED)
 
 
-def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:
+def fields(entry: AgentEntry, agent: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:
     """Return each property of an agent with its origin: file and line, configuration, or default.
 
     ``instead_of`` is the definition's value that the configuration replaces.
@@ -347,7 +347,7 @@ def spelled(key: str) -> str:
     return _CAMEL_HUMP.sub("_", key).replace("-", "_").lower()
 
 
-def _defaults(entry: Entry) -> dict[str, Any]:
+def _defaults(entry: AgentEntry) -> dict[str, Any]:
     common: dict[str, Any] = {"description": "", "version": _VERSION, "prompt": None, "args": []}
     if entry.source == ALIAS and DEFINITIONS.marker not in (entry.target or ""):
         return common  # possibly a plain program

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hocket.catalog.configs import is_seeded, privileges_of, spec_of
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, Catalog, Entry
+from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, AgentEntry, Catalog
 from hocket.catalog.files import check_project, find_in, names_in, read_definition
 from hocket.catalog.names import is_address
 from hocket.catalog.plugins import definition as plugin_definition
@@ -146,7 +146,7 @@ def _absolute(target: str, caller: _Caller) -> str:
 # --- Definitions --------------------------------------------------------------------------------------------
 
 
-def _of_entry(entry: Entry, caller: _Caller, name: str) -> UncheckedAgent:
+def _of_entry(entry: AgentEntry, caller: _Caller, name: str) -> UncheckedAgent:
     """Return the agent of a catalog entry that was found by a name."""
     source = LOCATIONS[entry.source]
     if entry.source == CONFIG:
@@ -158,7 +158,7 @@ def _of_entry(entry: Entry, caller: _Caller, name: str) -> UncheckedAgent:
     return _defined(definition, source, entry.project, entry.project, caller, (name,))
 
 
-def _configured(entry: Entry, caller: _Caller) -> UncheckedAgent:
+def _configured(entry: AgentEntry, caller: _Caller) -> UncheckedAgent:
     """Return one of Hocket's own agents: privileges by its config, instructions by the project or by Hocket."""
     definition, project = spec_of(entry, caller.cwd, caller.env)
     found = _defined(definition, LOCATIONS[CONFIG], None, project, caller)

@@ -13,8 +13,8 @@ from hocket.catalog.entries import (
     LOCATIONS,
     PROJECT,
     SOURCES,
+    AgentEntry,
     Catalog,
-    Entry,
     Problem,
 )
 from hocket.providers.definition_files import LINKED
@@ -22,7 +22,7 @@ from hocket.providers.definition_files import LINKED
 Table = dict[str, Any]
 NeededApproval = tuple[Sequence[str], Sequence[str]]
 """Why an agent needs approval before it may run, and the paths to approve."""
-NeedsTrust = Callable[[Entry], NeededApproval]
+NeedsTrust = Callable[[AgentEntry], NeededApproval]
 
 GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE = "global-only", "project-local-only", "project-local-override"
 CLI_LOADS = "claude_loads"
@@ -79,7 +79,7 @@ def render(table: Mapping[str, Any]) -> bytes:
 # --- One agent ----------------------------------------------------------------------------------------------
 
 
-def _kind(ranked: Sequence[Entry]) -> str:
+def _kind(ranked: Sequence[AgentEntry]) -> str:
     """Return the table's ``source`` of an agent."""
     winner = ranked[0]
     if winner.source == GLOBAL:
@@ -89,12 +89,12 @@ def _kind(ranked: Sequence[Entry]) -> str:
     return LOCAL_OVERRIDE if _hidden_global(ranked) else LOCAL_ONLY
 
 
-def _hidden_global(ranked: Sequence[Entry]) -> Entry | None:
+def _hidden_global(ranked: Sequence[AgentEntry]) -> AgentEntry | None:
     """Return the global agent that a project's agent overrides."""
     return next((loser for loser in ranked[1:] if loser.source == GLOBAL and ranked[0].source == PROJECT), None)
 
 
-def _row(ranked: Sequence[Entry], address: str, links: Sequence[str], needs: NeededApproval) -> Table:
+def _row(ranked: Sequence[AgentEntry], address: str, links: Sequence[str], needs: NeededApproval) -> Table:
     entry, hidden, (reasons, targets) = ranked[0], _hidden_global(ranked), needs
     row = {
         "name": entry.name,
@@ -135,7 +135,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def _override(winner: Entry, hidden: Entry) -> Table:
+def _override(winner: AgentEntry, hidden: AgentEntry) -> Table:
     return {
         "name": winner.name,
         "project_path": winner.path,

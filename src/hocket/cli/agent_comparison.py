@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, AgentEntry, Catalog, Problem
 from hocket.catalog.files import names_in
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
@@ -146,14 +146,14 @@ def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> C
     )
 
 
-def _duplicate(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
+def _duplicate(entry: AgentEntry, problems: Sequence[Problem]) -> Problem | None:
     """Why Claude may use another file of a plugin than Hocket does."""
     if entry.source != PLUGIN:
         return None
     return next((one for one in problems if one.kind == DUPLICATE and entry.path in one.reason), None)
 
 
-def _difference(entry: Entry, ours: str | None, theirs: str | None, expected: Problem | None) -> Row:
+def _difference(entry: AgentEntry, ours: str | None, theirs: str | None, expected: Problem | None) -> Row:
     """One property in which an agent differs; expected if Claude uses a file that Hocket ignores."""
     row: Row = {"name": entry.name, "hocket": ours, "claude": theirs, "path": entry.path}
     return row | {"expected": True, "reason": f"{expected.path} {expected.reason}"} if expected else row
@@ -192,7 +192,7 @@ def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:
     return row | {"path": left_out.path, "reason": left_out.reason} if left_out else row
 
 
-def _only_ours(entry: Entry, problems: Sequence[Problem]) -> Row:
+def _only_ours(entry: AgentEntry, problems: Sequence[Problem]) -> Row:
     reasons = [problem.reason for problem in problems if problem.path == entry.path]
     row: Row = {"name": entry.name, "source": entry.source, "path": entry.path}
     return row | {"reason": "; ".join(reasons)} if reasons else row

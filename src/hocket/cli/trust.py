@@ -13,7 +13,7 @@ from typing import Any
 
 from hocket import config
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import PROJECT, Catalog, Entry
+from hocket.catalog.entries import PROJECT, AgentEntry, Catalog
 from hocket.catalog.files import read_definition
 from hocket.catalog.resolve import resolve
 from hocket.cli import access
@@ -193,14 +193,14 @@ def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Privilege]:
             yield Privilege(f"{file}: settings by which git may run programs; they are not covered", details)
 
 
-def _entry_of(file: str, catalog: Catalog) -> Entry | None:
+def _entry_of(file: str, catalog: Catalog) -> AgentEntry | None:
     """The catalog entry of a file, even if another one has precedence."""
     entries = [entry for ranked in catalog.ranked.values() for entry in ranked if entry.source == PROJECT]
     by_path = (entry for entry in entries if entry.path == file)
     return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
 
 
-def _of_entry(entry: Entry, catalog: Catalog, approvals: Approvals) -> list[Explanation]:
+def _of_entry(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> list[Explanation]:
     found: list[Explanation] = []
     for needed in needed_approvals(entry, catalog, approvals):
         if needed.is_folder:

@@ -17,8 +17,8 @@ from hocket.catalog.entries import (
     LIBRARY,
     PLUGIN,
     PROJECT,
+    AgentEntry,
     Catalog,
-    Entry,
     Problem,
 )
 from hocket.catalog.files import find_in, read_definition
@@ -63,7 +63,7 @@ class Reached(NamedTuple):
     """The names by which something was found, and all entries with those names; none for a path."""
 
     words: tuple[str, ...] = ()
-    rivals: tuple[Entry, ...] = ()
+    rivals: tuple[AgentEntry, ...] = ()
 
 
 BY_PATH = Reached()
@@ -199,7 +199,7 @@ def _was_approved(definition: Definition, approvals: Approvals) -> bool:
     return False
 
 
-def _is_own(entry: Entry) -> bool:
+def _is_own(entry: AgentEntry) -> bool:
     """True for an entry that the user wrote or installed."""
     if entry.project is not None:
         return False
@@ -219,7 +219,7 @@ def _same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _replaced(words: Sequence[str], first: Entry | None, approvals: Approvals) -> str | None:
+def _replaced(words: Sequence[str], first: AgentEntry | None, approvals: Approvals) -> str | None:
     """Return what the user would get by these names without the project."""
     if first is not None:
         return f"your own agent {first.path}"
@@ -378,7 +378,7 @@ class Needed(NamedTuple):
     approved: bool
 
 
-def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> list[Needed]:
+def needed_approvals(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> list[Needed]:
     """Return what has to be approved before an entry can run under its name, approved or not."""
     alias = approvals.config.agents.get(entry.name)
     found = []
@@ -399,7 +399,7 @@ def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> li
     return found
 
 
-def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> tuple[list[str], list[str]]:
+def needs(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> tuple[list[str], list[str]]:
     """Return why an entry still needs approval before it can run, and the paths to approve."""
     left = [one for one in needed_approvals(entry, catalog, approvals) if not one.approved]
     return [words for one in left for words in one.reasons.in_words()], [one.target for one in left]
@@ -411,14 +411,14 @@ class _Meant(NamedTuple):
     path: str
     project: str
     how: Reached
-    entry: Entry | None
+    entry: AgentEntry | None
 
 
-def _names(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
+def _names(entry: AgentEntry, catalog: Catalog) -> tuple[str, ...]:
     return tuple(dict.fromkeys((entry.name, catalog.addresses.get(entry.name, entry.name))))
 
 
-def _meant(entry: Entry, catalog: Catalog, approvals: Approvals) -> _Meant | None:
+def _meant(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> _Meant | None:
     """Return None for the user's own, or without a definition."""
     if entry.source == PROJECT and entry.project is not None:
         return _Meant(entry.path, entry.project, reached(_names(entry, catalog), catalog), entry)
@@ -446,7 +446,7 @@ def _definition_path(target: str, catalog: Catalog, approvals: Approvals) -> str
     return file if os.path.exists(file) else find_in(folder, name) or file
 
 
-def _is_program(entry: Entry, catalog: Catalog) -> bool:
+def _is_program(entry: AgentEntry, catalog: Catalog) -> bool:
     """True for an alias of a plain program, which has no permission modes."""
     target = entry.target or entry.name
     if entry.source != ALIAS or target == DEFINING_PROVIDER:
@@ -455,7 +455,7 @@ def _is_program(entry: Entry, catalog: Catalog) -> bool:
     return not is_definition and all(one.source == ALIAS for one in catalog.find(target))
 
 
-def _read(path: str, entry: Entry | None) -> Definition | None:
+def _read(path: str, entry: AgentEntry | None) -> Definition | None:
     """Read the definition of an entry, unless its metadata shows that it asks for nothing."""
     if entry and not any(key in entry.metadata for key in PRIVILEGES.requesting_fields):
         return Definition(entry.name, {}, path)
