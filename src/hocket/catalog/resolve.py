@@ -38,7 +38,7 @@ class UncheckedAgent:
     agent: Agent
     owner: str | None = None
     """The project that wrote its definition; None for the user's own."""
-    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     """The names by which it was found; none for a path."""
     alias: AgentConfig | None = None
     reads_folder: bool = False
@@ -214,7 +214,7 @@ def _defined(
     owner: str | None,
     works_in: str | None,
     caller: _Caller,
-    words: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
 ) -> UncheckedAgent:
     """Return an agent of the CLI. Its ``owner`` is the project that it belongs to; None for the user's own."""
     missing: ProgramNotFound | None = None
@@ -224,7 +224,7 @@ def _defined(
         program, missing = "", error
     name = definition.name if definition else DEFINING_PROVIDER
     agent = Agent(name, DEFINING_PROVIDER, program, source, definition=definition, cwd=works_in)
-    return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True, missing=missing)
+    return UncheckedAgent(caller.name, agent, owner, names, reads_folder=True, missing=missing)
 
 
 def _cli_program(provider: str, caller: _Caller) -> str:

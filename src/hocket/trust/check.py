@@ -52,7 +52,7 @@ class Reasons(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.privileges or self.replaced)
 
-    def in_words(self) -> list[str]:
+    def as_texts(self) -> list[str]:
         return [
             *(f"asks for {privilege}" for privilege in self.privileges),
             *([f"replaces {self.replaced}"] if self.replaced else []),
@@ -62,17 +62,17 @@ class Reasons(NamedTuple):
 class Reached(NamedTuple):
     """The names by which something was found, and all entries with those names; none for a path."""
 
-    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     rivals: tuple[AgentEntry, ...] = ()
 
 
 BY_PATH = Reached()
 
 
-def reached(words: Sequence[str], catalog: Catalog) -> Reached:
+def reached(names: Sequence[str], catalog: Catalog) -> Reached:
     """Find the rivals for names; an address stands for all names that would have it."""
-    names = dict.fromkeys(name for word in words for name in (word, *catalog.meant.get(word, ())))
-    return Reached(tuple(words), tuple(entry for name in names for entry in catalog.ranked.get(name, ())))
+    meant = dict.fromkeys(one for name in names for one in (name, *catalog.meant.get(name, ())))
+    return Reached(tuple(names), tuple(entry for name in meant for entry in catalog.ranked.get(name, ())))
 
 
 # --- Agents and configurations ------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
     approved: tuple[Approval, ...] = ()
     if definition is not None:
         # An alias of the user's that widens privileges is meant for the user's own agent.
-        words = (*found.words, found.name) if found.words and widens(alias, approvals) else found.words
-        how = reached(words, catalog()) if words else BY_PATH
+        names = (*found.names, found.name) if found.names and widens(alias, approvals) else found.names
+        how = reached(names, catalog()) if names else BY_PATH
         own_mode = not (alias and alias.permission_mode)
         approved = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
     # Settings are read where it works, which a link may put outside of the project.
@@ -164,9 +164,9 @@ def reasons_of(
     if privileges and (_is_users(definition.path, approvals) or any(_same(definition.path, one.path) for one in own)):
         privileges = []
     first = own[0] if own else None
-    if not how.words or (first is not None and _same(definition.path, first.path)):
+    if not how.names or (first is not None and _same(definition.path, first.path)):
         return Reasons(tuple(privileges))
-    replaced = _replaced((*how.words, definition.name), first, approvals)
+    replaced = _replaced((*how.names, definition.name), first, approvals)
     return Reasons(tuple(privileges), replaced, first.path if first else None)
 
 
@@ -219,15 +219,15 @@ def _same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _replaced(words: Sequence[str], first: AgentEntry | None, approvals: Approvals) -> str | None:
+def _replaced(names: Sequence[str], first: AgentEntry | None, approvals: Approvals) -> str | None:
     """Return what the user would get by these names without the project."""
     if first is not None:
         return f"your own agent {first.path}"
-    for word in words:
-        if word in approvals.config.own_agents:
-            return f"your own alias in {approvals.config.own_agents[word].source}"
-        if word in CLI_NAMES:
-            return f"the {word} CLI"
+    for name in names:
+        if name in approvals.config.own_agents:
+            return f"your own alias in {approvals.config.own_agents[name].source}"
+        if name in CLI_NAMES:
+            return f"the {name} CLI"
     return None
 
 
@@ -245,7 +245,7 @@ def reasons_of_alias(alias: AgentConfig, approvals: Approvals, how: Reached) -> 
     ]
     own = next((rival for rival in how.rivals if _is_own(rival)), None)
     # It also changes an agent of the same name, so it replaces one even without naming another.
-    return Reasons(tuple(privileges), _replaced(how.words, own, approvals))
+    return Reasons(tuple(privileges), _replaced(how.names, own, approvals))
 
 
 def widens(alias: AgentConfig | None, approvals: Approvals) -> bool:
@@ -402,7 +402,7 @@ def needed_approvals(entry: AgentEntry, catalog: Catalog, approvals: Approvals) 
 def needs(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> tuple[list[str], list[str]]:
     """Return why an entry still needs approval before it can run, and the paths to approve."""
     left = [one for one in needed_approvals(entry, catalog, approvals) if not one.approved]
-    return [words for one in left for words in one.reasons.in_words()], [one.target for one in left]
+    return [text for one in left for text in one.reasons.as_texts()], [one.target for one in left]
 
 
 class _Meant(NamedTuple):
@@ -430,7 +430,7 @@ def _meant(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> _Meant 
     behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
     meant = _meant(behind, catalog, approvals) if behind else None
     if meant and entry.project is None and widens(approvals.config.agents.get(entry.name), approvals):
-        return meant._replace(how=reached((*meant.how.words, entry.name), catalog))
+        return meant._replace(how=reached((*meant.how.names, entry.name), catalog))
     return meant
 
 
