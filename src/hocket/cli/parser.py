@@ -188,7 +188,11 @@ def help_text(path: str, command: Command | Group, columns: int) -> str:
         usage = " ".join(["[OPTIONS]", *map(argument_usage, command.arguments)])
         about, options, rows = command.function.__doc__ or "", [*command.options, HELP], []
     parts = [f"Usage: {path} {usage}\n", _prose(about, width)]
-    parts.append("Options:\n" + _table([(_option_usage(one), one.help) for one in options], width))
+    described: list[tuple[str, str]] = []
+    for one in options:
+        value = "|".join(one.kind) if isinstance(one.kind, tuple) else one.metavar
+        described.append((", ".join(one.names) + (f" {value}" if value and one.kind != FLAG else ""), one.help))
+    parts.append("Options:\n" + _table(described, width))
     if rows:
         parts.append("Commands:\n" + _table(rows, width))
     parts.append("Example:\n" + "".join(f"  {line}\n" for line in command.examples))
@@ -207,11 +211,6 @@ def argument_usage(argument: Argument) -> str:
         return argument.metavar
     name = "|".join(argument.kind) if isinstance(argument.kind, tuple) else argument.name.upper()
     return (name if argument.required else f"[{name}]") + ("..." if argument.many else "")
-
-
-def _option_usage(option: Option) -> str:
-    value = "|".join(option.kind) if isinstance(option.kind, tuple) else option.metavar
-    return ", ".join(option.names) + (f" {value}" if value and option.kind != FLAG else "")
 
 
 def _prose(text: str, width: int) -> str:

@@ -120,11 +120,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "args": options["passed"],
         "env": access.environment(cwd),
         "variables": variables,
-        "until": options["until"],
-        "timeout": options["timeout"],
-        "marker": options["marker"],
-        "on_question": options["on_question"],
-        **{option.name: options.get(option.name) for option in (*BOUNDS, ISOLATED)},
+        **{option.name: options.get(option.name) for option in (UNTIL, TIMEOUT, MARKER, ASKING, *BOUNDS, ISOLATED)},
     }
     return {name: value for name, value in body.items() if value is not None}
 

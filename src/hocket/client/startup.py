@@ -90,8 +90,10 @@ def connect(home: str, socket_path: str) -> socket.socket | None:
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
+        # Where the server says it listens: its environment may have differed from ours.
+        recorded = read_lock(home).get("socket")
         try:
-            sock.connect(_address(home, socket_path))
+            sock.connect(recorded if isinstance(recorded, str) and recorded else socket_path)
             return sock
         except OSError as error:
             sock.close()
@@ -100,12 +102,6 @@ def connect(home: str, socket_path: str) -> socket.socket | None:
             if not isinstance(error, _BUSY) or time.monotonic() > deadline:
                 raise unreachable(home, str(error)) from error
         time.sleep(0.01)
-
-
-def _address(home: str, socket_path: str) -> str:
-    """Where the server says it listens, else the expected path: its environment may have differed from ours."""
-    path = read_lock(home).get("socket")
-    return path if isinstance(path, str) and path else socket_path
 
 
 def start_and_connect(home: str, socket_path: str, start: Callable[[], None]) -> socket.socket:

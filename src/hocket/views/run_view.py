@@ -272,7 +272,9 @@ class RunView:
             if self.prompt:
                 self.new_prompts.add(run)
             self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
-            self.steps = self.steps or [_step_view(step) for step in data.get("steps") or ()]
+            for step in () if self.steps else data.get("steps") or ():
+                maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
+                self.steps.append(StepView(str(step.get("agent", "?")), maximum, step.get("group")))
             if kind == "leaf":
                 self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
                 data = {**data, "step": 0, "iteration": 1, "parent": None}
@@ -386,11 +388,6 @@ class RunView:
 def is_parallel(one: StepView, other: StepView) -> bool:
     """True if both steps are members of the same group."""
     return one.group is not None and one.group == other.group
-
-
-def _step_view(step: dict[str, Any]) -> StepView:
-    maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
-    return StepView(str(step.get("agent", "?")), maximum, step.get("group"))
 
 
 def _output_line(event: Event, *, is_own: bool) -> str:
