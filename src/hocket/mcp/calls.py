@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hocket.client import ENDED, quote
@@ -141,28 +142,26 @@ def _list_agents(given: Arguments, context: CallContext) -> Steps:
     query = f"?project={quote(context.cwd)}" if context.run is None and context.cwd else ""
     rows = (yield RequestStep("GET", f"/api/agents{query}"))["data"]
     word = given.get("contains", "").lower()
-    fitting = [row for row in rows if word in f"{row['name']}\n{row['description']}".lower()]
-    if not fitting:
+    found = [row for row in rows if word in f"{row['name']}\n{row['description']}".lower()]
+    if not found:
         return CallResult(f"No agent matches {word!r}." if rows else "No agents are defined here.", {"agents": []})
-    return CallResult(_agents_text(fitting), {"agents": [row["name"] for row in fitting]})
+    return CallResult(_agents_text(found), {"agents": [row["name"] for row in found]})
 
 
 def _agents_text(rows: list[dict[str, Any]]) -> str:
-    """A line for each agent. A long list ends with names alone, and then with a count."""
+    """Return a line for each agent. A long list ends with names alone, and then with a count."""
     lines: list[str] = []
     left = LIST_CHARACTERS
     for position, row in enumerate(rows):
-        line = _agent_line(row) if left > LIST_CHARACTERS // 4 else str(row["name"])
+        line = str(row["name"])
+        if left > LIST_CHARACTERS // 4:
+            approval = " (not approved: it will be refused)" if row.get("needsTrust") else ""
+            line += f": {_short(row['description'], _MAX_DESCRIPTION)}{approval}"
         left -= len(line) + 1
         if left < 0:
             return "\n".join([*lines, f"and {len(rows) - position} more: use contains to see them"])
         lines.append(line)
     return "\n".join(lines)
-
-
-def _agent_line(row: dict[str, Any]) -> str:
-    approval = " (not approved: it will be refused)" if row.get("needsTrust") else ""
-    return f"{row['name']}: {_short(row['description'], _MAX_DESCRIPTION)}{approval}"
 
 
 def _short(text: Any, most: int) -> str:
@@ -281,25 +280,21 @@ def _wait(given: Arguments, context: CallContext) -> Steps:
     if len(named) != 1:
         return _refusal("arguments", "wait needs exactly one of run, handoff and question")
     if named == ["question"]:
-        return (yield from _wait_for_answer(given, context))
+        if context.run is None:
+            return _refusal("arguments", "only an agent that Hocket runs can wait for a question")
+        after = (yield from _run(context.run))["seq"]
+        return (yield from _await_answer(context.run, given["question"], after, given, context))
     if named == ["handoff"]:
         return (yield from _wait_for_handoff(given, context))
     run = yield from _run(given["run"])
     if run["id"] == context.run:
         return _refusal("arguments", "this is your own run, which ends when you do")
     wait = _Wait(run["id"], given, context, run["agent"])
-    handoff = (yield from _handoff_of(run)) if run["task"] else None
-    if handoff is None:
-        return (yield from wait.naming_run(_await_run(wait, run)))
-    return (yield from wait.naming_run(_await_handoff(wait, run["task"], handoff, run["seq"])))
-
-
-def _handoff_of(run: Run) -> Generator[Step, Any, str | None]:
-    """The hand-off that a run belongs to; None for a run that was only started for a task."""
-    try:
-        return str((yield RequestStep("GET", _handoff_path(run["task"], run["id"])))["data"]["id"])
-    except NotFound:
-        return None
+    if run["task"]:
+        with suppress(NotFound):  # the run was started by one that works on the task
+            record = (yield _handoff_step(run["task"], run["id"]))["data"]
+            return (yield from wait.naming_run(_await_handoff(wait, run["task"], record["id"], run["seq"])))
+    return (yield from wait.naming_run(_await_run(wait, run)))
 
 
 def _run(ref: str) -> Generator[Step, Any, Run]:
@@ -328,7 +323,7 @@ def _wait_for_handoff(given: Arguments, context: CallContext) -> Steps:
     task = given.get("task") or context.task
     if task is None:
         return _refusal("arguments", "wait with a handoff needs its task")
-    record = (yield RequestStep("GET", _handoff_path(task, given["handoff"])))["data"]
+    record = (yield _handoff_step(task, given["handoff"]))["data"]
     if record["run"] is None:
         return _handoff_result(record)
     run = yield from _run(record["run"])
@@ -346,7 +341,7 @@ def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Steps:
         return bool(event["type"] == "run.ended" and event["run"] == wait.run)
 
     while True:
-        record = (yield RequestStep("GET", _handoff_path(task, handoff)))["data"] if after else None
+        record = (yield _handoff_step(task, handoff))["data"] if after else None
         if record is not None and record["completedAt"] is not None:
             return _handoff_result(record)
         if (yield from wait.until(after, closes)) is None:
@@ -354,8 +349,8 @@ def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Steps:
         after = max(wait.seen, 1)
 
 
-def _handoff_path(task: str, handoff: str) -> str:
-    return f"/api/tasks/{quote(task)}/handoffs/{quote(handoff)}"
+def _handoff_step(task: str, handoff: str) -> RequestStep:
+    return RequestStep("GET", f"/api/tasks/{quote(task)}/handoffs/{quote(handoff)}")
 
 
 def _handoff_result(record: dict[str, Any]) -> CallResult:
@@ -404,12 +399,9 @@ def _line(run: Run) -> str:
 
 
 def _send(given: Arguments, context: CallContext) -> Steps:
-    taken = (
-        yield RequestStep("POST", f"/api/runs/{quote(given['run'])}/messages", {"text": given["text"]}, context.key)
-    )["data"]
-    return CallResult(
-        f'Delivered to run {taken["run"]}. For its answer, call wait with run "{taken["run"]}".', {"run": taken["run"]}
-    )
+    path = f"/api/runs/{quote(given['run'])}/messages"
+    run = (yield RequestStep("POST", path, {"text": given["text"]}, context.key))["data"]["run"]
+    return CallResult(f'Delivered to run {run}. For its answer, call wait with run "{run}".', {"run": run})
 
 
 def _stop(given: Arguments, context: CallContext) -> Steps:
@@ -428,17 +420,10 @@ def _stop(given: Arguments, context: CallContext) -> Steps:
 def _ask(given: Arguments, context: CallContext) -> Steps:
     if context.run is None:
         return _refusal("arguments", "only an agent that Hocket runs can ask a question")
-    mine = yield from _run(context.run)
-    body = {"text": given["question"], **({"options": given["options"]} if "options" in given else {})}
+    after = (yield from _run(context.run))["seq"]
+    body = {name: given[key] for name, key in (("text", "question"), ("options", "options")) if key in given}
     asked = (yield RequestStep("POST", f"/api/runs/{quote(context.run)}/questions", body, context.key))["data"]
-    return (yield from _await_answer(context.run, asked["id"], mine["seq"], given, context))
-
-
-def _wait_for_answer(given: Arguments, context: CallContext) -> Steps:
-    if context.run is None:
-        return _refusal("arguments", "only an agent that Hocket runs can wait for a question")
-    mine = yield from _run(context.run)
-    return (yield from _await_answer(context.run, given["question"], mine["seq"], given, context))
+    return (yield from _await_answer(context.run, asked["id"], after, given, context))
 
 
 def _await_answer(run: str, question: str, after: int, given: Arguments, context: CallContext) -> Steps:

@@ -20,59 +20,44 @@ _LARGE = {"anthropic/maxResultSizeChars": 100_000}
 _ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
 """Makes some CLIs load the tool without a search."""
 
-_TEXT, _NUMBER, _FLAG, _TEXTS = "string", "number", "boolean", "array"
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
+_SECONDS: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT}
+_FLAG: dict[str, Any] = {"type": "boolean"}
+_TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 20}
 _EXPECTED = {
-    _TEXT: "a non-empty string",
-    _NUMBER: f"a number of seconds above 0, at most {MAX_WAIT:.0f}",
-    _FLAG: "true or false",
-    _TEXTS: "a list of 1 to 20 non-empty strings",
+    "string": "a non-empty string",
+    "number": f"a number of seconds above 0, at most {MAX_WAIT:.0f}",
+    "boolean": "true or false",
+    "array": "a list of 1 to 20 non-empty strings",
 }
-
-
-class ToolArgument(NamedTuple):
-    """One argument of a tool."""
-
-    kind: str
-    description: str
-    required: bool = False
-
-    def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": self.kind, "description": self.description}
-        if self.kind == _NUMBER:
-            return schema | {"exclusiveMinimum": 0, "maximum": MAX_WAIT}
-        if self.kind == _TEXTS:
-            return schema | {"items": {"type": _TEXT}, "minItems": 1, "maxItems": 20}
-        return schema | {"minLength": 1} if self.kind == _TEXT else schema
 
 
 class Tool(NamedTuple):
     """One tool."""
 
     description: str
-    arguments: dict[str, ToolArgument]
+    arguments: dict[str, dict[str, Any]]
+    """The JSON schema of each argument."""
+    required: tuple[str, ...] = ()
     read_only: bool = False
     """It changes nothing, so a client may run several calls at once without asking for permission."""
     hints: dict[str, Any] | None = None
     """Metadata for the client."""
 
-    def schema(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {name: argument.schema() for name, argument in self.arguments.items()},
-            "required": [name for name, argument in self.arguments.items() if argument.required],
-            "additionalProperties": False,
-        }
+
+def _argument(schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {**schema, "description": description}
 
 
-_TIMEOUT = ToolArgument(_NUMBER, f"Seconds to wait, default {DEFAULT_WAIT:.0f}; the work continues after that.")
-_AGENT = ToolArgument(_TEXT, "Name of the agent, as in list_agents.", required=True)
-_PROMPT = ToolArgument(_TEXT, "What to do, self-contained.", required=True)
-_RUN = "A run's id or number."
+_TIMEOUT = _argument(_SECONDS, f"Seconds to wait, default {DEFAULT_WAIT:.0f}; the work continues after that.")
+_AGENT = _argument(_TEXT, "Name of the agent, as in list_agents.")
+_PROMPT = _argument(_TEXT, "What to do, self-contained.")
+_RUN = _argument(_TEXT, "A run's id or number.")
 
 TOOLS: dict[str, Tool] = {
     "list_agents": Tool(
         "List the agents that can be started here, with their descriptions.",
-        {"contains": ToolArgument(_TEXT, "Only agents with this text in their name or description.")},
+        {"contains": _argument(_TEXT, "Only agents with this text in their name or description.")},
         read_only=True,
     ),
     "hand_off": Tool(
@@ -81,10 +66,11 @@ TOOLS: dict[str, Tool] = {
         {
             "agent": _AGENT,
             "prompt": _PROMPT,
-            "task": ToolArgument(_TEXT, "Id or number of the task, default your own, else a new one."),
-            "cwd": ToolArgument(_TEXT, "Absolute path of the directory for a new task, default yours."),
+            "task": _argument(_TEXT, "Id or number of the task, default your own, else a new one."),
+            "cwd": _argument(_TEXT, "Absolute path of the directory for a new task, default yours."),
             "timeout": _TIMEOUT,
         },
+        required=("agent", "prompt"),
         hints={**_LARGE, **_ALWAYS_LOADED},
     ),
     "spawn": Tool(
@@ -92,20 +78,19 @@ TOOLS: dict[str, Tool] = {
         {
             "agent": _AGENT,
             "prompt": _PROMPT,
-            "cwd": ToolArgument(_TEXT, "Absolute path of the directory to work in, default yours."),
-            "session": ToolArgument(
-                _FLAG, "Keep it for more messages (send) after its first turn, until it is stopped."
-            ),
+            "cwd": _argument(_TEXT, "Absolute path of the directory to work in, default yours."),
+            "session": _argument(_FLAG, "Keep it for more messages (send) after its first turn, until it is stopped."),
         },
+        required=("agent", "prompt"),
     ),
     "wait": Tool(
         "Wait for one run, hand-off or question of yours and return its final message or answer. Repeated calls "
         "return the same.",
         {
-            "run": ToolArgument(_TEXT, _RUN),
-            "handoff": ToolArgument(_TEXT, "A hand-off's id."),
-            "task": ToolArgument(_TEXT, "The task of the hand-off, default your own."),
-            "question": ToolArgument(_TEXT, "The id of a question, from ask."),
+            "run": _RUN,
+            "handoff": _argument(_TEXT, "A hand-off's id."),
+            "task": _argument(_TEXT, "The task of the hand-off, default your own."),
+            "question": _argument(_TEXT, "The id of a question, from ask."),
             "timeout": _TIMEOUT,
         },
         read_only=True,
@@ -113,27 +98,27 @@ TOOLS: dict[str, Tool] = {
     ),
     "status": Tool(
         "Show the status of a run, or of all runs that you started.",
-        {"run": ToolArgument(_TEXT, _RUN)},
+        {"run": _RUN},
         read_only=True,
     ),
     "send": Tool(
         "Send a message to a run that is working or waits for messages. Use wait for its answer.",
-        {
-            "run": ToolArgument(_TEXT, _RUN, required=True),
-            "text": ToolArgument(_TEXT, "The message.", required=True),
-        },
+        {"run": _RUN, "text": _argument(_TEXT, "The message.")},
+        required=("run", "text"),
     ),
     "stop": Tool(
         "Stop a run with everything it started; returns when all of it has ended.",
-        {"run": ToolArgument(_TEXT, _RUN, required=True)},
+        {"run": _RUN},
+        required=("run",),
     ),
     "ask": Tool(
         "Ask the people you work for and wait for the answer. Only for what you cannot decide or find out yourself.",
         {
-            "question": ToolArgument(_TEXT, "The question, self-contained.", required=True),
-            "options": ToolArgument(_TEXTS, "Answers to choose from."),
+            "question": _argument(_TEXT, "The question, self-contained."),
+            "options": _argument(_TEXTS, "Answers to choose from."),
             "timeout": _TIMEOUT,
         },
+        required=("question",),
     ),
 }
 
@@ -142,7 +127,12 @@ LISTED: list[dict[str, Any]] = [
     {
         "name": name,
         "description": tool.description,
-        "inputSchema": tool.schema(),
+        "inputSchema": {
+            "type": "object",
+            "properties": tool.arguments,
+            "required": list(tool.required),
+            "additionalProperties": False,
+        },
         "annotations": {"readOnlyHint": tool.read_only, "destructiveHint": name == "stop", "openWorldHint": False},
         **({"_meta": tool.hints} if tool.hints else {}),
     }
@@ -157,36 +147,37 @@ def rules(names: Iterable[str] = TOOLS) -> tuple[str, ...]:
 
 
 def argument_error(name: str, arguments: dict[str, Any]) -> str | None:
-    """What is wrong with the arguments of a call, and what is expected; None if they fit."""
+    """Return what is wrong with the arguments of a call, and what is expected; None if they are valid."""
     declared = TOOLS[name].arguments
     unknown = [given for given in arguments if given not in declared]
     if unknown:
         return f"{name} has no argument {unknown[0][:80]!r}; it has {', '.join(declared)}"
-    missing = [one for one, argument in declared.items() if argument.required and arguments.get(one) is None]
+    missing = [one for one in TOOLS[name].required if arguments.get(one) is None]
     if missing:
         return f"{name} needs {' and '.join(missing)}"
     for given, value in arguments.items():
-        if value is not None and not _fits(declared[given].kind, value):
-            return f"{given} must be {_EXPECTED[declared[given].kind]}"
+        kind = declared[given]["type"]
+        if value is not None and not _is_valid(kind, value):
+            return f"{given} must be {_EXPECTED[kind]}"
     return None
 
 
-def _fits(kind: str, value: Any) -> bool:
-    if kind == _FLAG:
+def _is_valid(kind: str, value: Any) -> bool:
+    if kind == "boolean":
         return isinstance(value, bool)
-    if kind == _NUMBER:
+    if kind == "number":
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_WAIT
-    if kind == _TEXTS:
-        return isinstance(value, list) and 0 < len(value) <= 20 and all(_fits(_TEXT, one) for one in value)
+    if kind == "array":
+        return isinstance(value, list) and 0 < len(value) <= 20 and all(_is_valid("string", one) for one in value)
     value = whole(value)  # models write the number of a run as a number
     return isinstance(value, str | int) and not isinstance(value, bool) and 0 < len(str(value)) <= MAX_TEXT
 
 
 def normalized(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that fit, without nulls, and with strings where strings are expected."""
+    """Return valid arguments without nulls, and with strings where strings are expected."""
     declared = TOOLS[name].arguments
     return {
-        given: str(whole(value)) if declared[given].kind == _TEXT else value
+        given: str(whole(value)) if declared[given]["type"] == "string" else value
         for given, value in arguments.items()
         if value is not None
     }
