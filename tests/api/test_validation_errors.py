@@ -35,7 +35,7 @@ MESSAGES: list[tuple[Any, bytes, str]] = [
     (
         wire_tasks.StatusBody,
         b'{"status":{"type":"done"}}',
-        "status.type: invalid value 'done' (choose active, completed, failed, pending or waiting)",
+        "status.type: invalid value 'done' (choose pending, active, waiting, completed or failed)",
     ),
     (wire_tasks.StatusBody, b'{"status":{"kind":"done"}}', "status.kind: unknown field"),
     (wire_tasks.NewTask, b'{"description":"a","source":{}}', "source.sourceType: missing"),
@@ -80,7 +80,7 @@ def test_long_names_are_truncated() -> None:
     said = message_of(wire.EmptyBody, b'{"%b":1}' % (b"x" * 100_000))
     assert said == f"{'x' * 100}…: unknown field"
     said = message_of(wire_tasks.StatusBody, b'{"status":{"type":"%b"}}' % (b"x" * 100_000))
-    assert said.endswith("(choose active, completed, failed, pending or waiting)")
+    assert said.endswith("(choose pending, active, waiting, completed or failed)")
     assert len(said) < 200
 
 

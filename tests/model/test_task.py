@@ -38,7 +38,7 @@ RUN = Run("r1", 1, Kind.LEAF, "developer", "claude", None, "r1", 0, "/", 1.0, ta
 
 
 def begun(task: Task = TASK) -> tuple[Task, Handoff]:
-    change = Begin("t1", "h1", "r1", "developer", 0).on(task, [], 2.0)
+    change = Begin("t1", "h1", "r1", "developer", 0).apply_to(task, [], 2.0)
     return change.task, change.opened[0]
 
 
@@ -82,7 +82,7 @@ def test_the_agent_at_work_is_known_of_either_kind_of_task(planning: Planning | 
 @pytest.mark.req("S2-15", "S2-85")
 def test_planning_carries_the_hand_offs_on() -> None:
     task, record = begun()
-    planned = Plan("t1", Planning("short", ("a",))).on(task, [record], 3.0).task
+    planned = Plan("t1", Planning("short", ("a",))).apply_to(task, [record], 3.0).task
     assert replace(planned, planning=None, updated_at=task.updated_at) == task
     assert planned.planning == Planning("short", ("a",))
 
@@ -91,12 +91,12 @@ def test_a_task_that_is_not_there_is_not_found() -> None:
     orders: list[Order] = [SetStatus("t1", TaskStatus.ACTIVE), Plan("t1", Planning()), Begin("t1", "h", "r", "a", 0)]
     for order in orders:
         with pytest.raises(NotFound, match="t1"):
-            order.on(None, [], 1.0)
+            order.apply_to(None, [], 1.0)
 
 
 def test_a_task_is_created_once() -> None:
     with pytest.raises(Conflict, match="already"):
-        Create(TASK).on(TASK, [], 1.0)
+        Create(TASK).apply_to(TASK, [], 1.0)
 
 
 @pytest.mark.req("S2-67")
@@ -145,7 +145,7 @@ def test_the_queue_of_a_task_from_elsewhere_goes_on_only_after_a_turn_here(elsew
     told = Handoff("h0", "t1", 1, "r0", "qa", 0, 1.0, 2.0, Status.DONE, Reason.SINGLE_RUN, "fine", elsewhere=elsewhere)
     assert next_queued(brought, told) is None
     task, record = begun(brought)
-    change = Close("t1", "h1", "done here").on(task, [record], 3.0)
+    change = Close("t1", "h1", "done here").apply_to(task, [record], 3.0)
     assert next_queued(change.task, change.closed[0]) == item
 
 
@@ -153,7 +153,7 @@ class World:
     """A task and its records as a store would keep them."""
 
     def __init__(self) -> None:
-        self.task = Create(TASK).on(None, [], 1.0).task
+        self.task = Create(TASK).apply_to(None, [], 1.0).task
         self.records: dict[str, Handoff] = {}
         self.clock = 1.0
         self.started = 0
@@ -166,7 +166,7 @@ class World:
         self.clock += 1
         before = (self.task, dict(self.records))
         try:
-            change = order.on(self.task, self.open_, self.clock)
+            change = order.apply_to(self.task, self.open_, self.clock)
         except (Conflict, NotFound):
             assert (self.task, self.records) == before
             return False

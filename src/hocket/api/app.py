@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -16,25 +16,19 @@ from starlette.responses import Response, StreamingResponse
 
 from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, wire
 from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named
-from hocket.api.routing import Header, Key, Operation, Query, get, post, routes
+from hocket.api.routing import Header, Key, Operation, Query, content, get, post, routes
 from hocket.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.store import LATEST
-from hocket.tasks.service import Tasks
 
-_EVENTS: dict[int, dict[str, Any]] = {
-    200: {"description": "The events of the run and its descendants", "content": {stream.EVENTS: {}}}
-}
+_EVENTS = content("The events of the run and its descendants", stream.EVENTS)
 _STARTED: dict[str, Any] = {stream.EVENTS: {}}
 """The response to a start with ``follow``."""
-_BYTES: dict[int, dict[str, Any]] = {
-    200: {"description": "The agent's output, byte for byte", "content": {"application/octet-stream": {}}}
-}
+_BYTES = content("The agent's output, byte for byte", "application/octet-stream")
 
 LIST_BYTES = 16 * 1024 * 1024
-RUN_BYTES = 1024
 SLICE = 100
 """Runs that are read or encoded before other requests get their turn."""
 
@@ -47,7 +41,6 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     app = Starlette(routes=[*routes(declared), openapi.route(declared)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     app.state.engine = engine
-    app.state.tasks = engine.tasks
     app.state.health = health
     app.state.stop = stop
     return app
@@ -110,7 +103,7 @@ async def list_runs(
         limit=limit + 1,
         caller=caller_of(request.scope).run,
     )
-    page = _newest(runs[-limit:])
+    page = wire.fitting(runs[::-1][:limit], lambda run: run.result, LIST_BYTES)[::-1]
     following = page[0].number if len(page) < len(runs) else None
     return wire.answer(await _encoded(engine, page), next=following)
 
@@ -133,30 +126,22 @@ async def _children(engine: Engine, run: Run) -> list[msgspec.Raw]:
     return rows
 
 
-def _newest(runs: list[Run]) -> list[Run]:
-    """Return the newest runs that fit in a response, and at least one: results can be long."""
-    size = 0
-    for index in range(len(runs) - 1, -1, -1):
-        size += RUN_BYTES + 3 * len(runs[index].result or "")
-        if size > LIST_BYTES and index < len(runs) - 1:
-            return runs[index + 1 :]
-    return runs
-
-
 async def start_run(
     request: Request, body: wire.StartBody, follow: bool = False, idempotency_key: Key = None
 ) -> Response:
-    """Start an agent or a chain. The same Idempotency-Key gives the same run.
+    """Start an agent or a chain, or with ``task`` a hand-off. The same Idempotency-Key gives the same run.
 
     With ``follow`` the response is the run's events, as server-sent events, and ``Location`` names the run.
     """
-    engine = engine_of(request)
-    parent = _parent(request, body)
-    if body.task is not None:
-        run = await _start_for_task(request, body, body.task, idempotency_key)
-    else:
-        run = await engine.start(body, idempotency_key, parent)
-    return _started(engine, run, follow)
+    engine, parent, caller = engine_of(request), _parent(request, body), caller_of(request.scope).run
+    if body.task is None:
+        return _started(engine, await engine.start(body, idempotency_key, parent), follow)
+    if body.parent is not None and caller is None:
+        raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
+    task = engine.tasks.find(body.task, caller)
+    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
+    given = await engine.tasks.hand_off(task, start, idempotency_key, caller)
+    return _started(engine, engine.find(given.handoff.run or ""), follow)
 
 
 def _started(engine: Engine, run: Run, follow: bool) -> Response:
@@ -171,17 +156,6 @@ async def plan_run(request: Request, body: wire.StartBody) -> Response:
     if body.task is not None:
         raise UsageError("a hand-off cannot be planned", "omit `task`")
     return wire.answer(await engine.plan(body, parent))
-
-
-async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Run:
-    """Start an agent for a task, which is a hand-off."""
-    engine, tasks, caller = engine_of(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
-    if body.parent is not None and caller is None:
-        raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
-    task = tasks.find(name, caller)
-    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
-    given = await tasks.hand_off(task, start, key, caller)
-    return engine.find(given.handoff.run or "")
 
 
 def _parent(request: Request, body: wire.StartBody) -> Run | None:
@@ -281,8 +255,7 @@ async def resume_run(
     run = run_named(request, ref)
     require_operator(request, "resume runs")
     engine = engine_of(request)
-    tasks = cast(Tasks, request.app.state.tasks)
-    resumed = await tasks.resume(run, body or wire.ResumeBody(), idempotency_key)
+    resumed = await engine.tasks.resume(run, body or wire.ResumeBody(), idempotency_key)
     return _started(engine, resumed, follow)
 
 
@@ -314,11 +287,13 @@ async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
 # --- Errors -------------------------------------------------------------------------------------------------
 
 
-async def _hocket_error(request: Request, error: HocketError) -> Response:
-    return wire.error_response(error)
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, HocketError):
+        return wire.error_response(error)
+    if isinstance(error, ClientDisconnect):  # no internal error for the log; the client does not read the response
+        return wire.error_response(UsageError("the client disconnected"))
+    if not isinstance(error, HTTPException):
+        return wire.error_response(wire.internal_error())
     if error.status_code == 404:
         return wire.error_response(NotFound(f"unknown route: {request.url.path}"))
     response = wire.error_response(UsageError(str(error.detail)))
@@ -327,18 +302,4 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
     return response
 
 
-async def _disconnected(request: Request, error: ClientDisconnect) -> Response:
-    """Avoid an internal error in the log; the client does not read the response."""
-    return wire.error_response(UsageError("the client disconnected"))
-
-
-async def _internal_error(request: Request, error: Exception) -> Response:
-    return wire.error_response(wire.internal_error())
-
-
-_HANDLERS: dict[Any, Any] = {
-    HocketError: _hocket_error,
-    ClientDisconnect: _disconnected,
-    HTTPException: _http_error,
-    Exception: _internal_error,
-}
+_HANDLERS: dict[Any, Any] = dict.fromkeys((HocketError, ClientDisconnect, HTTPException, Exception), _error_response)

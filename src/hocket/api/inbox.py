@@ -11,16 +11,14 @@ from starlette.responses import Response
 
 from hocket.api import wire
 from hocket.api.guard import caller_of, engine_of, reaches, run_named
-from hocket.api.routing import Key, Operation, get, post
+from hocket.api.routing import Key, Operation, content, get, post
 from hocket.api.stream import EVENTS, HEARTBEAT, event_stream
 from hocket.engine import Engine
 from hocket.errors import Forbidden
 from hocket.model import Run
 from hocket.sessions.questions import PendingQuestion
 
-_STREAM: dict[int, dict[str, Any]] = {
-    200: {"description": "The whole inbox, now and after every change", "content": {EVENTS: {}}}
-}
+_STREAM = content("The whole inbox, now and after every change", EVENTS)
 
 Beginning = Annotated[str, Meta(max_length=200)] | None
 

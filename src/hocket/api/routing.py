@@ -62,6 +62,11 @@ class Operation(Struct, frozen=True):
     """The handler reads the body itself."""
 
 
+def content(description: str, media_type: str) -> dict[int, dict[str, Any]]:
+    """Return ``responses`` for a success that is not JSON."""
+    return {200: {"description": description, "content": {media_type: {}}}}
+
+
 get = partial(Operation, "GET")
 post = partial(Operation, "POST")
 put = partial(Operation, "PUT")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from hocket.api import wire, wire_tasks
-from hocket.api.guard import caller_of, require_operator
-from hocket.api.routing import Key, Operation, delete, get, post, put
+from hocket.api.guard import caller_of, engine_of, require_operator
+from hocket.api.routing import Key, Operation, content, delete, get, post, put
 from hocket.errors import NotFound
 from hocket.model import Event, Run
 from hocket.model.task import Handoff, Task, TaskStatus
@@ -21,12 +20,9 @@ from hocket.store import LATEST
 from hocket.tasks.service import Tasks
 
 PAGE_BYTES = 8 * 1024 * 1024
-TASK_BYTES = 512
 SLICE = 200
 """Hand-offs or events that are read before other requests get their turn."""
-_BYTES: dict[int, dict[str, Any]] = {
-    200: {"description": "The file, byte for byte", "content": {"application/octet-stream": {}}}
-}
+_BYTES = content("The file, byte for byte", "application/octet-stream")
 
 
 def operations() -> list[Operation]:
@@ -56,7 +52,7 @@ def operations() -> list[Operation]:
 
 
 def _tasks(request: Request) -> Tasks:
-    return cast(Tasks, request.app.state.tasks)
+    return engine_of(request).tasks
 
 
 def _caller(request: Request) -> Run | None:
@@ -82,25 +78,15 @@ def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
 
 async def list_tasks(
     request: Request,
-    status: wire_tasks.StatusType | None = None,
+    status: TaskStatus | None = None,
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100,
     before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
 ) -> Response:
     """List tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
-    found = await _tasks(request).listed(_caller(request), TaskStatus(status) if status else None, before, limit + 1)
-    page = list(_first(found[:limit]))
+    found = await _tasks(request).listed(_caller(request), status, before, limit + 1)
+    page = wire.fitting(found[:limit], lambda task: task.description, PAGE_BYTES)
     following = page[-1].number if len(found) > len(page) else None
     return wire.answer([wire_tasks.summary_out(task) for task in page], next=following)
-
-
-def _first(tasks: list[Task]) -> Iterator[Task]:
-    """Yield the tasks that fit in a response, and at least one: descriptions can be long."""
-    size = 0
-    for task in tasks:
-        size += TASK_BYTES + 3 * len(task.description)
-        if size > PAGE_BYTES and size > TASK_BYTES + 3 * len(task.description):
-            return
-        yield task
 
 
 async def create_task(request: Request, body: wire_tasks.NewTask, idempotency_key: Key = None) -> Response:
@@ -149,9 +135,8 @@ async def _events(tasks: Tasks, task: Task) -> list[Event]:
 
 async def set_status(request: Request, ref: str, body: wire_tasks.StatusBody) -> Response:
     """Set the status of a task."""
-    tasks = _tasks(request)
-    status = TaskStatus(body.status.type)
-    return wire.answer(_task_out(tasks, await tasks.set_status(_task(request, ref), status, body.status.message)))
+    tasks, status = _tasks(request), body.status
+    return wire.answer(_task_out(tasks, await tasks.set_status(_task(request, ref), status.type, status.message)))
 
 
 async def plan_task(request: Request, ref: str, body: wire_tasks.PlanBody) -> Response:

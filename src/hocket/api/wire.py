@@ -6,8 +6,8 @@ Request bodies are decoded into these structs. Responses are structs or plain va
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -17,6 +17,11 @@ from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions import clock
 from hocket.workflows.request import Count, Dollars, NonEmptyText, ResumeRequest, Seconds, StartRequest, Text
+
+T = TypeVar("T")
+
+ROW_BYTES = 1024
+"""Of a row in a list, without its longest text."""
 
 
 class RequestStruct(Struct, forbid_unknown_fields=True):
@@ -467,6 +472,16 @@ def agent_detail(row: Mapping[str, Any]) -> AgentDetail:
         shadows=row["shadows"],
         metadata=row["full_metadata"],
     )
+
+
+def fitting(rows: Sequence[T], text: Callable[[T], str | None], most: int) -> Sequence[T]:
+    """Return the first rows that fit in a response of ``most`` bytes, and at least one: texts can be long."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += ROW_BYTES + 3 * len(text(row) or "")
+        if size > most and count:
+            return rows[:count]
+    return rows
 
 
 def answer(data: Any, status: int = 200, **meta: Any) -> Response:

@@ -23,7 +23,7 @@ from hocket.model.task import (
     UNQUEUED,
     Attachment,
     Handoff,
-    Past,
+    ImportedEvent,
     Planning,
     Queued,
     Task,
@@ -31,7 +31,6 @@ from hocket.model.task import (
 )
 from hocket.workflows.request import Dollars, HandoffRequest, Name, NonEmptyText, OnQuestion, StartRequest, Text
 
-StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
 ShortText = Annotated[str, Meta(max_length=64 * 1024)]
 PlanText = Annotated[str, Meta(max_length=1024 * 1024)]
 ShortTexts = Annotated[list[ShortText], Meta(max_length=10_000)]
@@ -60,7 +59,7 @@ class CamelBody(RequestStruct, rename="camel"):
 class StatusOut(Camel):
     """The status of a task."""
 
-    type: StatusType
+    type: TaskStatus
     message: str | UnsetType = UNSET
 
 
@@ -213,7 +212,7 @@ class NewTask(CamelBody):
 class StatusIn(CamelBody):
     """The status to set."""
 
-    type: StatusType
+    type: TaskStatus
     message: ShortText | None = None
 
 
@@ -389,11 +388,11 @@ class ImportBody(CamelBody):
     task: TaskIn
 
 
-def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]:
+def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[ImportedEvent]]:
     """Return the task, its hand-offs and its history. Open hand-offs are closed as lost."""
     planning = _planning(body)
     records = [_imported(one, body.id, number, now) for number, one in enumerate(body.agent_chain or (), 1)]
-    status = TaskStatus(body.status.type) if body.status else TaskStatus.PENDING
+    status = body.status.type if body.status else TaskStatus.PENDING
     task = Task(
         id=body.id,
         number=0,
@@ -414,12 +413,12 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]
         brought_handoffs=len(records),
         session=body.session_id,
     )
-    return task, records, [_past(one) for one in body.history or ()]
+    return task, records, [_imported_event(one) for one in body.history or ()]
 
 
-def _past(body: HistoryIn) -> Past:
+def _imported_event(body: HistoryIn) -> ImportedEvent:
     data = {_snake(name): value for name, value in body.data.items() if name != "event"}
-    return Past(body.timestamp / 1000, body.event_type, data)
+    return ImportedEvent(body.timestamp / 1000, body.event_type, data)
 
 
 def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
@@ -459,7 +458,7 @@ def _task_fields(task: Task) -> dict[str, Any]:
         "number": task.number,
         "task_type": "descriptionOnly" if task.planning is None else "planned",
         "description": task.description,
-        "status": StatusOut(task.status.value, task.message or UNSET),
+        "status": StatusOut(task.status, task.message or UNSET),
         "source": task.source,
         "cwd": task.cwd,
         "current_agent": task.current_agent,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from hocket.errors import Conflict, NotFound
 from hocket.model.run import Reason, Run, Status
@@ -144,7 +146,7 @@ HistoryEntry = tuple[str, dict[str, Any]]
 """An event of a task's history: its type and its data."""
 
 
-class Past(NamedTuple):
+class ImportedEvent(NamedTuple):
     """An imported event of a task's history."""
 
     ts: float
@@ -164,19 +166,10 @@ class Change(NamedTuple):
     history: tuple[HistoryEntry, ...]
     opened: tuple[Handoff, ...] = ()
     closed: tuple[Handoff, ...] = ()
-    noted: tuple[Handoff, ...] = ()
+    updated: tuple[Handoff, ...] = ()
     """Hand-offs that got more information."""
-    past: tuple[Past, ...] = ()
+    imported: tuple[ImportedEvent, ...] = ()
     """Imported history."""
-
-
-class Order(Protocol):
-    """A change to one task. ``open_`` are its open hand-offs, the innermost last."""
-
-    @property
-    def task(self) -> str: ...
-
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change: ...
 
 
 def require_task(task: Task | None, name: str) -> Task:
@@ -185,46 +178,54 @@ def require_task(task: Task | None, name: str) -> Task:
     return task
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class TaskOrder(Struct, frozen=True):
+    """A change to an existing task."""
+
+    task: str
+
+    def apply_to(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+        """Return the change to the latest state of the task. ``open_`` are its open hand-offs, the innermost last."""
+        return self.change(require_task(task, self.task), open_, now)
+
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
+        raise NotImplementedError
+
+
+class Create(Struct, frozen=True):
     """Create a task; an imported one has closed hand-offs and a history."""
 
     new: Task
     handoffs: tuple[Handoff, ...] = ()
-    history: tuple[Past, ...] = ()
+    history: tuple[ImportedEvent, ...] = ()
 
     @property
     def task(self) -> str:
         return self.new.id
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+    def apply_to(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         if task is not None:
             raise Conflict(f"task {task.id} exists already", f"`hocket task show {task.number}` shows it")
         entries: tuple[HistoryEntry, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
         if self.new.brought:
             away = sum(one.elsewhere for one in self.handoffs)
             entries += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
-        return Change(self.new, entries, opened=self.handoffs, past=self.history)
+        return Change(self.new, entries, opened=self.handoffs, imported=self.history)
 
 
-@dataclass(frozen=True, slots=True)
-class Restore(Create):
+class Restore(Create, frozen=True):
     """Store a lost task again, without an event."""
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        return Change(self.new, (), opened=self.handoffs, past=self.history)
+    def apply_to(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+        return Change(self.new, (), opened=self.handoffs, imported=self.history)
 
 
-@dataclass(frozen=True, slots=True)
-class SetStatus:
+class SetStatus(TaskOrder, frozen=True):
     """Set the status of a task."""
 
-    task: str
     status: TaskStatus
     message: str | None = None
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         if self.status not in TRANSITIONS[task.status]:
             allowed = ", ".join(sorted(TRANSITIONS[task.status]))
             hint = f"allowed: {allowed}" if allowed else f"a {task.status} task is final"
@@ -237,30 +238,24 @@ def _with_status(task: Task, status: TaskStatus, message: str | None) -> Change:
     return Change(replace(task, status=status, message=message), ((STATUS, data),))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(TaskOrder, frozen=True):
     """Set the plan of a task; parts that are None stay as they are."""
 
-    task: str
     planning: Planning
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         before = task.planning or Planning()
         given = {name: value for name in Planning.__slots__ if (value := getattr(self.planning, name)) is not None}
         after = replace(before, **given)
         return Change(replace(task, planning=after, updated_at=now), ((PLANNED, {"summary": after.summary}),))
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(TaskOrder, frozen=True):
     """Add a file whose content is stored already."""
 
-    task: str
     attachment: Attachment
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         if any(one.name == self.attachment.name for one in task.attachments):
             raise Conflict(f"attachment {self.attachment.name!r} exists already", "choose another name")
         data = {"name": self.attachment.name, "size": self.attachment.size}
@@ -269,15 +264,12 @@ class Attach:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(TaskOrder, frozen=True):
     """Add an item at the end of the queue."""
 
-    task: str
     item: Queued
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         if task.status.is_over:
             raise Conflict(f"cannot queue work for a {task.status} task")
         if any(one.id == self.item.id for one in task.queue):
@@ -292,17 +284,14 @@ class Enqueue:
         return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, data),))
 
 
-@dataclass(frozen=True, slots=True)
-class Unqueue:
+class Unqueue(TaskOrder, frozen=True):
     """Remove an item from the queue: the first, or one by its id."""
 
-    task: str
     item: str | None = None
     key: str | None = None
     """Idempotency key: a repeated request gets the same item."""
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         if self.item is None and not task.queue:
             raise Conflict("the queue of this task is empty")
         item = task.queue[0].id if self.item is None else self.item
@@ -315,26 +304,22 @@ class Unqueue:
         return Change(replace(task, queue=left, updated_at=now), ((UNQUEUED, data),))
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(TaskOrder, frozen=True):
     """Remove an item from the queue that cannot be handed over, with the reason."""
 
-    task: str
     item: str
     why: str
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        left, ((_, taken),), *_ = Unqueue(self.task, self.item).on(task, open_, now)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
+        left, ((_, taken),), *_ = Unqueue(self.task, self.item).change(task, open_, now)
         # With the prompt, which is stored nowhere else.
         data = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
         return Change(replace(left, message=self.why), ((REFUSED, data),))
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(TaskOrder, frozen=True):
     """Hand a task to an agent. Only the current agent may hand it on; it is current again afterwards."""
 
-    task: str
     id: str
     run: str
     agent: str
@@ -344,14 +329,12 @@ class Begin:
     evidence: str | None = None
     """The state of the working directory, if known already."""
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         check_free(task, open_, self.caller)
         number, seen = task.handoffs + 1, self.evidence
         record = Handoff(self.id, task.id, number, self.run, self.agent, self.depth, now, evidence=seen)
-        entries: tuple[HistoryEntry, ...] = (
-            (STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),
-        )
+        started = {"agent_name": self.agent, "handoff": self.id, "run": self.run}
+        entries: tuple[HistoryEntry, ...] = ((STARTED, started),)
         after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
         if task.status is not TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.ACTIVE, None)
@@ -372,31 +355,26 @@ def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class RecordEvidence(TaskOrder, frozen=True):
     """Record the state of the working directory at the start of a hand-off, which may be closed by now."""
 
-    task: str
     handoff: str
     evidence: str
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         found = [replace(one, evidence=self.evidence) for one in open_ if one.id == self.handoff]
-        return Change(require_task(task, self.task), (), noted=tuple(found))
+        return Change(task, (), updated=tuple(found))
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(TaskOrder, frozen=True):
     """Close a hand-off with its result."""
 
-    task: str
     handoff: str
     output: str
     status: Status = Status.DONE
     reason: Reason | None = Reason.SINGLE_RUN
 
-    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = require_task(task, self.task)
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
         record = next((one for one in open_ if one.id == self.handoff), None)
         if record is None:
             raise Conflict("the hand-off is closed already")
@@ -411,6 +389,9 @@ class Close:
             after, became, *_ = _with_status(after, TaskStatus.WAITING, None)
             entries += became
         return Change(after, entries, closed=(closed,))
+
+
+Order = Create | TaskOrder
 
 
 def closing(run: Run) -> Close | None:

@@ -31,7 +31,7 @@ def carry_out(connection: sqlite3.Connection, order: Order, now: float, key: str
     row = connection.execute("SELECT state FROM tasks WHERE id = ?", (order.task,)).fetchone()
     task = task_decoder.decode(row[0]) if row else None
     open_ = [handoff_decoder.decode(state) for (state,) in connection.execute(OPEN, (order.task,))]
-    change = order.on(task, open_, now)
+    change = order.apply_to(task, open_, now)
     if not change.task.number:
         (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()
         change = change._replace(task=replace(change.task, number=last + 1))
@@ -39,7 +39,7 @@ def carry_out(connection: sqlite3.Connection, order: Order, now: float, key: str
     state = _encoder.encode(after).decode()
     connection.execute(_TASK, (after.id, after.number, after.status, len(after.queue), state, key))
     _open(connection, change.opened)
-    for record in (*change.closed, *change.noted):
+    for record in (*change.closed, *change.updated):
         connection.execute(_CLOSED, (record.completed_at, _encoder.encode(record).decode(), record.id))
     return change
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hocket.model import Event
-from hocket.model.task import Handoff, Past, Task, TaskStatus, require_task
+from hocket.model.task import Handoff, ImportedEvent, Task, TaskStatus, require_task
 from hocket.store import Committed, Queries, Store
 
 log = logging.getLogger("hocket")
@@ -46,7 +46,7 @@ class StoredTask(NamedTuple):
 
     task: Task
     handoffs: tuple[Handoff, ...]
-    history: tuple[Past, ...]
+    history: tuple[ImportedEvent, ...]
 
 
 class Entry(NamedTuple):
@@ -218,7 +218,7 @@ def forget_mark(home: Path) -> None:
 def _read(folder: Path) -> StoredTask | None:
     """Read a task, skipping lines of its log that cannot be read."""
     handoffs: dict[str, Handoff] = {}
-    history: dict[int, Past] = {}
+    history: dict[int, ImportedEvent] = {}
     try:
         written = _line.decode((folder / TASK).read_bytes())
         state, seq = written["task"], written["seq"]
@@ -233,7 +233,7 @@ def _read(folder: Path) -> StoredTask | None:
                     handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)
                 elif "now" not in line:
                     data = dict(line["told"])
-                    history[line["seq"]] = Past(line["ts"], data.pop("event"), data)
+                    history[line["seq"]] = ImportedEvent(line["ts"], data.pop("event"), data)
                 elif line["seq"] > seq:
                     state |= line["now"]  # earlier versions wrote changes of the state to the log alone
             except (msgspec.MsgspecError, KeyError, TypeError):

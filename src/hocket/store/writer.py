@@ -229,7 +229,7 @@ class Writer:
         task = change.task
         result.tasks[task.id] = task
         result.handoffs |= {record.id: record for record in (*change.opened, *change.closed)}
-        every = [*change.past, *((now, kind, data) for kind, data in change.history)]
+        every = [*change.imported, *((now, kind, data) for kind, data in change.history)]
         told = [Event(0, ts, task.id, task.id, "task.changed", {"event": kind, **data}) for ts, kind, data in every]
         for record in change.closed:
             run = changed.get(record.run or "") or self._live.get(record.run or "")

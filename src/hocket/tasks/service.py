@@ -40,12 +40,12 @@ from hocket.model.task import (
     Create,
     Enqueue,
     Handoff,
-    Note,
+    ImportedEvent,
     Order,
-    Past,
     Plan,
     Planning,
     Queued,
+    RecordEvidence,
     Refuse,
     SetStatus,
     Task,
@@ -194,7 +194,7 @@ class Tasks:
 
         return await self._creating(key, create, self.read.task_by_request)
 
-    async def adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+    async def adopt(self, task: Task, handoffs: list[Handoff], history: list[ImportedEvent], key: str | None) -> Task:
         """Import a task under its own id. Runs that are not known here stay where they are."""
 
         async def create() -> Task:
@@ -338,7 +338,7 @@ class Tasks:
     async def _record_snapshot(self, record: Handoff, directory: Directory) -> None:
         """Record the directory when an agent starts, in case the task comes back to it."""
         snapshot = await self._snapshot(directory)
-        await self._write(Note(record.task, record.id, stored_snapshot(snapshot)), durable=False)
+        await self._write(RecordEvidence(record.task, record.id, stored_snapshot(snapshot)), durable=False)
 
     def _known(self, task: Task | None, run: Run) -> TaskHandoff:
         record = self.read.handoff(run.handoff) if run.handoff else None
