@@ -32,7 +32,7 @@ def error_of(response: Any, status: int) -> dict[str, Any]:
 # --- what works ---------------------------------------------------------------------------------------------
 
 
-def test_a_started_run_is_answered_with_all_its_keys_in_the_envelope(shared: Server) -> None:
+def test_started_run_has_all_keys(shared: Server) -> None:
     response = shared.post("/api/runs", {"agent": "echo-args", "prompt": "hi", "cwd": str(shared.project)})
     assert response.status_code == 201
     body = response.json()
@@ -47,12 +47,12 @@ def test_a_started_run_is_answered_with_all_its_keys_in_the_envelope(shared: Ser
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_both_doors_lead_to_the_same_runs(shared: Server, unix: bool) -> None:
+def test_tcp_and_socket_show_the_same_runs(shared: Server, unix: bool) -> None:
     run = shared.start_run("echo-args", unix=unix)
     assert shared.get(f"/api/runs/{run['id']}", unix=not unix).json()["data"]["id"] == run["id"]
 
 
-def test_a_run_is_shown_by_id_prefix_and_number_with_its_children_and_its_folder(shared: Server) -> None:
+def test_run_is_shown_by_id_prefix_and_number(shared: Server) -> None:
     chain = shared.start_run("echo-args -> failing", dsl=True)
     ended = shared.ended(chain["id"])
     assert {shared.show(ref)["id"] for ref in (chain["id"], chain["id"][:9], chain["number"])} == {chain["id"]}
@@ -66,7 +66,7 @@ def test_a_run_is_shown_by_id_prefix_and_number_with_its_children_and_its_folder
     }
 
 
-def test_the_list_has_live_runs_and_with_all_the_newest_of_every_kind(shared: Server) -> None:
+def test_list_has_live_runs_or_all_runs(shared: Server) -> None:
     over = shared.ended(shared.start_run("echo-args")["id"])
     live = shared.start_run("sleeper")
     now = shared.get("/api/runs").json()["data"]
@@ -79,7 +79,7 @@ def test_the_list_has_live_runs_and_with_all_the_newest_of_every_kind(shared: Se
     shared.post(f"/api/runs/{live['id']}/stop", {})
 
 
-def test_every_run_there_ever_was_is_on_some_page_of_the_list_and_once(shared: Server) -> None:
+def test_each_run_is_on_one_page(shared: Server) -> None:
     started = [shared.ended(shared.start_run("echo-args")["id"])["id"] for _ in range(3)]
     pages: list[list[str]] = []
     top: str | None = ""
@@ -94,7 +94,7 @@ def test_every_run_there_ever_was_is_on_some_page_of_the_list_and_once(shared: S
     assert shared.get("/api/runs?all=1&before=0").json()["data"] == []
 
 
-def test_stopping_answers_when_all_of_it_is_gone(shared: Server) -> None:
+def test_stop_responds_when_all_processes_ended(shared: Server) -> None:
     chain = shared.start_run("sleeper:2", dsl=True)
     wait_for(lambda: shared.show(chain["id"])["children"], "the loop")
     loop = shared.show(chain["id"])["children"][0]
@@ -108,7 +108,7 @@ def test_stopping_answers_when_all_of_it_is_gone(shared: Server) -> None:
     assert (again["status"], again["stopped"]) == ("stopped", [])
 
 
-def test_health_tells_where_the_server_is(shared: Server) -> None:
+def test_health_has_the_addresses_of_the_server(shared: Server) -> None:
     health = shared.get("/api/health").json()["data"]
     assert shared.process is not None
     assert health["pid"] == shared.process.pid
@@ -119,7 +119,7 @@ def test_health_tells_where_the_server_is(shared: Server) -> None:
     assert health["environment"] == {"PATH": shared.env["PATH"]}
 
 
-def test_what_an_agent_wrote_is_served_byte_for_byte_from_any_offset(shared: Server) -> None:
+def test_output_is_served_from_any_offset(shared: Server) -> None:
     shared.agent("noisy", "import os; os.write(1, bytes(range(256)) * 3000); os.write(2, b'\\xff\\0err')")
     run = shared.ended(shared.start_run("noisy")["id"])
     content = bytes(range(256)) * 3000
@@ -131,7 +131,7 @@ def test_what_an_agent_wrote_is_served_byte_for_byte_from_any_offset(shared: Ser
     assert shared.get(f"{path}?follow=1").content == content
 
 
-def test_output_that_somebody_removed_is_not_taken_for_none(shared: Server) -> None:
+def test_removed_output_is_not_found(shared: Server) -> None:
     run = shared.ended(shared.start_run("echo-args")["id"])
     Path(run["dir"], "out").unlink()
     gone = shared.get(f"/api/runs/{run['id']}/output")
@@ -140,14 +140,14 @@ def test_output_that_somebody_removed_is_not_taken_for_none(shared: Server) -> N
     assert shared.get(f"/api/runs/{run['id']}/output?stream=err").content == b""
 
 
-def test_the_caller_may_send_the_environment_and_the_arguments(shared: Server) -> None:
+def test_start_uses_environment_and_arguments_of_the_caller(shared: Server) -> None:
     shared.agent("env", "import os, sys; print(os.environ.get('LANG'), os.environ.get('SECRET'), *sys.argv[1:])")
     path = shared.env["PATH"]
     run = shared.start_run("env", env={"PATH": path, "LANG": "xx", "SECRET": "no"}, args=["-x", "--y"], prompt="p")
     assert shared.ended(run["id"])["result"] == "xx None -x --y p\n"
 
 
-def test_stopping_the_server_leaves_its_runs_alive(server: Server) -> None:
+def test_runs_survive_a_stop_of_the_server(server: Server) -> None:
     run = server.start_run("sleeper")
     response = server.post("/api/server/stop", {})
     assert response.status_code == 202
@@ -225,7 +225,7 @@ BAD_BODIES: dict[str, bytes] = {
         ("POST", "/api/runs/1/answer", b'{"allow":true,"text":"%s"}', "text"),
     ],
 )
-def test_text_that_is_none_is_400_at_every_door_and_named(
+def test_invalid_utf8_is_refused_everywhere(
     shared: Server, method: str, path: str, body: bytes, named: str, half: bytes
 ) -> None:
     headers = {"Content-Type": "application/json"}
@@ -234,14 +234,14 @@ def test_text_that_is_none_is_400_at_every_door_and_named(
     assert response.json()["error"]["message"].startswith(f"{named} is not valid UTF-8")
 
 
-def test_whole_characters_are_kept_however_they_are_spelled(shared: Server) -> None:
+def test_escaped_characters_are_kept(shared: Server) -> None:
     body = b'{"description":"\\ud83c\\udfb5 \xf0\x9f\x8e\xb5 \\\\ud800"}'
     made = shared.request("POST", "/api/tasks", content=body, headers={"Content-Type": "application/json"})
     assert made.json()["data"]["description"] == "🎵 🎵 \\ud800"
 
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=list(BAD_BODIES))
-def test_a_start_that_cannot_work_is_400_and_leaves_nothing(shared: Server, body: bytes) -> None:
+def test_impossible_start_leaves_no_run(shared: Server, body: bytes) -> None:
     before = shared.count()
     response = shared.request("POST", "/api/runs", content=body, headers={"content-type": "application/json"})
     error_of(response, 400)
@@ -258,13 +258,13 @@ BAD_QUERIES = [
 
 
 @pytest.mark.parametrize("path", BAD_QUERIES)
-def test_a_query_that_makes_no_sense_is_400(shared: Server, path: str) -> None:
+def test_invalid_query_is_refused(shared: Server, path: str) -> None:
     shared.start_run("echo-args")
     error_of(shared.get(path), 400)
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "", "9" * 30])
-def test_a_cursor_that_makes_no_sense_is_400(shared: Server, cursor: str) -> None:
+def test_invalid_cursor_is_refused(shared: Server, cursor: str) -> None:
     run = shared.start_run("echo-args")
     error_of(shared.get(f"/api/runs/{run['id']}/events", headers={"last-event-id": cursor}), 400)
 
@@ -273,7 +273,7 @@ REFS = ["rnobody", "0", "999999", "9" * 30, "%00", "%2e%2e%2f", "a%2Fb", "%EF%BC
 
 
 @pytest.mark.parametrize("ref", REFS)
-def test_a_run_that_is_not_there_is_404_everywhere(shared: Server, ref: str) -> None:
+def test_unknown_run_is_404_everywhere(shared: Server, ref: str) -> None:
     for method, path in [
         ("GET", f"/api/runs/{ref}"),
         ("GET", f"/api/runs/{ref}/events"),
@@ -287,7 +287,7 @@ def test_a_run_that_is_not_there_is_404_everywhere(shared: Server, ref: str) -> 
         error_of(shared.request(method, path, json=bodies.get(path.rpartition("/")[2], {})), 404)
 
 
-def test_a_prefix_of_several_runs_is_400(shared: Server) -> None:
+def test_ambiguous_prefix_is_refused(shared: Server) -> None:
     shared.start_run("echo-args")
     shared.start_run("echo-args")
     assert error_of(shared.get("/api/runs/r"), 400)["code"] == "ambiguous_run"
@@ -297,7 +297,7 @@ ROUTES_TO_NOWHERE = ["/", "/api", "/api/", "/api/runs/", "/api/nothing", "/docs"
 
 
 @pytest.mark.parametrize("path", ROUTES_TO_NOWHERE)
-def test_a_route_that_is_not_there_is_404(shared: Server, path: str) -> None:
+def test_unknown_route_is_404(shared: Server, path: str) -> None:
     assert error_of(shared.get(path), 404)["code"] == "not_found"
 
 
@@ -305,11 +305,11 @@ OTHER_METHODS = [("DELETE", "/api/runs"), ("PUT", "/api/runs/1"), ("GET", "/api/
 
 
 @pytest.mark.parametrize(("method", "path"), OTHER_METHODS)
-def test_another_method_is_405_in_the_same_envelope(shared: Server, method: str, path: str) -> None:
+def test_other_method_is_405(shared: Server, method: str, path: str) -> None:
     error_of(shared.request(method, path, json={}), 405)
 
 
-def test_what_the_state_of_a_run_forbids_is_409(shared: Server) -> None:
+def test_conflict_with_the_state_of_a_run_is_409(shared: Server) -> None:
     over = shared.ended(shared.start_run("echo-args")["id"])
     live = shared.start_run("sleeper")
     error_of(shared.post(f"/api/runs/{over['id']}/messages", {"text": "hi"}), 409)
@@ -320,7 +320,7 @@ def test_what_the_state_of_a_run_forbids_is_409(shared: Server) -> None:
     shared.post(f"/api/runs/{live['id']}/stop", {})
 
 
-def test_over_a_limit_is_409_and_names_it(server: Server) -> None:
+def test_exceeded_limit_is_409_and_named(server: Server) -> None:
     server.leave()
     server.configure("[limits]\ndepth = 1\nchildren = 2\n")
     server.start()
@@ -334,7 +334,7 @@ def test_over_a_limit_is_409_and_names_it(server: Server) -> None:
     assert server.count() == 3
 
 
-def test_too_little_disk_is_507_while_live_runs_go_on(server: Server) -> None:
+def test_low_disk_is_507_while_live_runs_continue(server: Server) -> None:
     server.agent("at-door", "open('door').read(); print('through')")
     door = server.project / "door"
     os.mkfifo(door)
@@ -354,7 +354,7 @@ def test_too_little_disk_is_507_while_live_runs_go_on(server: Server) -> None:
 # --- the description ----------------------------------------------------------------------------------------
 
 
-def test_the_description_is_complete_and_never_promises_422(shared: Server) -> None:
+def test_openapi_lists_every_status_but_422(shared: Server) -> None:
     document = shared.get("/openapi.json", checked=False).json()
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert routes == {*OPERATIONS, *NOT_FUZZED}
@@ -364,7 +364,7 @@ def test_the_description_is_complete_and_never_promises_422(shared: Server) -> N
             assert set(operation["responses"]) >= {"400", "401", "403", "404", "409", "413", "415", "507"}
 
 
-def test_a_contract_notices_an_answer_that_breaks_it(shared: Server) -> None:
+def test_contract_check_detects_a_violation(shared: Server) -> None:
     """The helper that every test of this room relies on can fail."""
     assert shared.contract is not None
     for broken in (

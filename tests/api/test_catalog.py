@@ -46,7 +46,7 @@ def other(shared: Server) -> Path:
 
 
 @pytest.mark.req("S2-23", "S2-27")
-def test_a_fresh_server_lists_the_five_agents_that_it_was_given(server: Server) -> None:
+def test_new_server_lists_the_default_agents(server: Server) -> None:
     listed = {agent["name"]: agent for agent in data(server, "/api/agents")}
     assert set(listed) == SEEDED
     for name, agent in listed.items():
@@ -56,7 +56,7 @@ def test_a_fresh_server_lists_the_five_agents_that_it_was_given(server: Server) 
 
 
 @pytest.mark.req("S2-21", "S2-28")
-def test_one_agent_is_answered_as_its_file_has_it(server: Server) -> None:
+def test_agent_is_shown_as_in_its_file(server: Server) -> None:
     agent = data(server, "/api/agents/developer")
     written = json.loads((server.home / "data/agents/developer.json").read_text())
     assert {name: agent[name] for name in written} == written
@@ -64,7 +64,7 @@ def test_one_agent_is_answered_as_its_file_has_it(server: Server) -> None:
 
 
 @pytest.mark.req("S2-23")
-def test_a_config_that_somebody_adds_is_listed_without_a_restart(server: Server) -> None:
+def test_added_config_is_listed_without_restart(server: Server) -> None:
     before = names(server)
     wanted = {"name": "mine", "specPath": "agents/mine.md", "allowedTools": "Read", "permissionMode": "plan"}
     (server.home / "data/agents/mine.json").write_text(json.dumps(wanted))
@@ -73,7 +73,7 @@ def test_a_config_that_somebody_adds_is_listed_without_a_restart(server: Server)
 
 
 @pytest.mark.req("S2-22", "S2-28")
-def test_an_unknown_agent_is_404_with_what_could_be_meant(shared: Server) -> None:
+def test_unknown_agent_is_404_with_suggestions(shared: Server) -> None:
     error = error_of(shared.get("/api/agents/develper"), 404)
     assert (error["code"], "develper" in error["message"], "developer" in error["hint"]) == (
         *("agent_not_found", True, True),
@@ -83,7 +83,7 @@ def test_an_unknown_agent_is_404_with_what_could_be_meant(shared: Server) -> Non
 @pytest.mark.req("S2-29")
 @pytest.mark.parametrize("path", ["/api/agents", "/api/agents/developer", "/api/catalog"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_nothing_can_be_changed(shared: Server, method: str, path: str) -> None:
+def test_catalog_is_read_only(shared: Server, method: str, path: str) -> None:
     before = names(shared)
     error_of(shared.request(method, path, json={"name": "developer"}), 405)
     assert names(shared) == before
@@ -92,7 +92,7 @@ def test_nothing_can_be_changed(shared: Server, method: str, path: str) -> None:
 # --- Projects -----------------------------------------------------------------------------------------------
 
 
-def test_the_operator_sees_a_project_s_agents_only_when_asked_for_them(shared: Server, other: Path) -> None:
+def test_project_agents_need_the_project_parameter(shared: Server, other: Path) -> None:
     assert "elsewhere" not in names(shared)
     found = {agent["name"]: agent for agent in data(shared, f"/api/agents?project={other}")}
     assert set(found) > SEEDED
@@ -107,7 +107,7 @@ def test_the_operator_sees_a_project_s_agents_only_when_asked_for_them(shared: S
     assert (detail["project"], detail["metadata"]["description"]) == (str(other), "elsewhere helps")
 
 
-def test_what_hides_another_says_so_and_what_it_needs(shared: Server, other: Path) -> None:
+def test_overriding_agent_names_what_it_needs(shared: Server, other: Path) -> None:
     mine = define(Path(shared.env["HOME"]), "reviewer", model="haiku")
     theirs = define(other, "reviewer", model="opus", tags="[a, b]")
     listed = next(one for one in data(shared, f"/api/agents?project={other}") if one["name"] == "reviewer")
@@ -119,7 +119,7 @@ def test_what_hides_another_says_so_and_what_it_needs(shared: Server, other: Pat
     assert data(shared, "/api/agents/reviewer")["path"] == str(mine)
 
 
-def test_a_name_that_cannot_be_typed_is_found_by_its_address(shared: Server, other: Path) -> None:
+def test_agent_is_found_by_address(shared: Server, other: Path) -> None:
     define(other, "../odd name/ø", "odd.md")
     agent = next(one for one in data(shared, f"/api/agents?project={other}") if one["name"].startswith(".."))
     assert agent["address"].isascii()
@@ -129,13 +129,13 @@ def test_a_name_that_cannot_be_typed_is_found_by_its_address(shared: Server, oth
 
 @pytest.mark.parametrize("project", ["", "relative", "/no/such/place", "/etc/passwd", "/%00", "~", "/" + "x" * 4000])
 @pytest.mark.parametrize("path", ["/api/agents", "/api/agents/developer", "/api/catalog"])
-def test_a_project_that_is_no_directory_is_400_and_named(shared: Server, path: str, project: str) -> None:
+def test_project_must_be_a_directory(shared: Server, path: str, project: str) -> None:
     error = error_of(shared.get(f"{path}?project={project}"), 400)
     assert error["code"] == "bad_directory"
     assert project.replace("%00", "\\x00") in error["message"]
 
 
-def test_a_broken_configuration_is_a_problem_and_not_a_failure(shared: Server, other: Path) -> None:
+def test_broken_configuration_is_a_problem(shared: Server, other: Path) -> None:
     (other / "hocket.toml").write_text("[agents\n")
     try:
         assert "elsewhere" in names(shared, f"?project={other}")
@@ -145,7 +145,7 @@ def test_a_broken_configuration_is_a_problem_and_not_a_failure(shared: Server, o
         (other / "hocket.toml").unlink()
 
 
-def test_a_file_name_that_is_no_text_is_no_fault(shared: Server, other: Path) -> None:
+def test_invalid_file_name_is_shown(shared: Server, other: Path) -> None:
     odd = os.fsdecode(os.fsencode(other / ".claude/agents") + b"/\xff.md")
     Path(odd).write_text("---\nname: raw\ndescription: d\n---\n")
     try:
@@ -158,7 +158,7 @@ def test_a_file_name_that_is_no_text_is_no_fault(shared: Server, other: Path) ->
 # --- The table ----------------------------------------------------------------------------------------------
 
 
-def test_the_catalog_is_the_table_that_the_command_line_prints(shared: Server, other: Path) -> None:
+def test_catalog_equals_agents_json(shared: Server, other: Path) -> None:
     from world import Hocket
 
     (other / ".claude/agents/broken.md").write_text("no head")
@@ -168,7 +168,7 @@ def test_the_catalog_is_the_table_that_the_command_line_prints(shared: Server, o
     assert {problem["path"] for problem in printed["problems"]} >= {str(other / ".claude/agents/broken.md")}
 
 
-def test_a_change_shows_at_once(shared: Server, other: Path) -> None:
+def test_changed_file_is_visible_at_once(shared: Server, other: Path) -> None:
     for number in range(5):
         path = define(other, f"late-{number}")
         assert f"late-{number}" in names(shared, f"?project={other}")
@@ -189,7 +189,7 @@ def colleague(shared: Server) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_a_run_finds_the_agents_of_where_it_works(shared: Server, colleague: str, other: Path, unix: bool) -> None:
+def test_run_finds_agents_of_its_directory(shared: Server, colleague: str, other: Path, unix: bool) -> None:
     assert "colleague" in names(shared, token=colleague, unix=unix)
     assert data(shared, "/api/agents/colleague", token=colleague, unix=unix)["location"] == "project-local"
     assert "colleague" in data(shared, "/api/catalog", token=colleague, unix=unix)["by_name"]
@@ -197,7 +197,7 @@ def test_a_run_finds_the_agents_of_where_it_works(shared: Server, colleague: str
     assert "colleague" not in names(shared)
 
 
-def test_finding_agents_does_not_hold_up_other_requests(shared: Server, other: Path) -> None:
+def test_discovery_does_not_block_other_requests(shared: Server, other: Path) -> None:
     """A folder that takes long to read is read beside everything else."""
     import threading
 

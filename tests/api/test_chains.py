@@ -29,7 +29,7 @@ def chains_of(server: Server, query: str) -> Any:
     return response.json()["data"]
 
 
-def test_the_chains_of_a_project_are_told_with_their_steps_and_problems(shared: Server, shop: Path) -> None:
+def test_chains_of_a_project_have_steps_and_problems(shared: Server, shop: Path) -> None:
     found = chains_of(shared, f"?project={shop}")
     ship, lost = found["chains"]
     assert (ship["name"], ship["text"], ship["problem"]) == ("ship", "counter -> (echo-args:2, counter)", None)
@@ -39,7 +39,7 @@ def test_the_chains_of_a_project_are_told_with_their_steps_and_problems(shared: 
     assert found["problems"] == []
 
 
-def test_a_file_that_is_broken_is_one_problem_and_no_failure(shared: Server) -> None:
+def test_broken_file_is_one_problem(shared: Server) -> None:
     folder = shared.root / "broken"
     folder.mkdir(exist_ok=True)
     (folder / "hocket.toml").write_text("[chains\n")
@@ -48,11 +48,11 @@ def test_a_file_that_is_broken_is_one_problem_and_no_failure(shared: Server) -> 
     assert (found["problems"][0]["path"], found["problems"][0]["line"]) == (str(folder / "hocket.toml"), 1)
 
 
-def test_without_a_project_only_the_users_own_are_told(shared: Server, shop: Path) -> None:
+def test_only_user_chains_without_a_project(shared: Server, shop: Path) -> None:
     assert chains_of(shared, "")["chains"] == []
 
 
-def test_a_project_that_is_not_there_is_400(shared: Server) -> None:
+def test_missing_project_is_refused(shared: Server) -> None:
     error_of(shared.get("/api/chains?project=/no/such/place"), 400)
     error_of(shared.get("/api/chains?project=relative"), 400)
 
@@ -65,7 +65,7 @@ def test_a_project_that_is_not_there_is_400(shared: Server) -> None:
     ],
     ids=["camelCase", "snake_case"],
 )
-def test_a_chain_is_started_with_its_bounds(shared: Server, bounds: dict[str, Any]) -> None:
+def test_chain_starts_with_its_bounds(shared: Server, bounds: dict[str, Any]) -> None:
     body = {"dsl": "(echo-args, counter)", "cwd": str(shared.project), **bounds}
     response = shared.request("POST", "/api/runs", json=body)
     assert response.status_code == 201, response.text
@@ -73,7 +73,7 @@ def test_a_chain_is_started_with_its_bounds(shared: Server, bounds: dict[str, An
     assert (ended["status"], len(ended["steps"])) == ("done", 2)
 
 
-def test_a_chain_is_started_in_worktrees_and_refused_where_there_can_be_none(shared: Server) -> None:
+def test_chain_in_worktrees_needs_a_repository(shared: Server) -> None:
     body = {"dsl": "echo-args", "cwd": str(shared.project), "isolation": "worktree"}
     refused = error_of(shared.request("POST", "/api/runs", json=body), 400)
     assert "needs a git repository" in refused["message"]

@@ -60,7 +60,7 @@ NOT_FUZZED = {("POST", "/api/server/stop"), ("GET", "/api/inbox/events")}
 """The one would leave nothing to ask, and the other, which takes nothing to be mistaken about, has no end."""
 
 
-def test_there_are_enough_cases() -> None:
+def test_fuzz_has_enough_cases() -> None:
     assert sum(SLOW_CASES[method not in WITH_BODIES] for method, _ in OPERATIONS) >= 2_000
 
 
@@ -93,17 +93,17 @@ def fuzz(server: Server, method: str, path: str, examples: int) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_no_case_is_a_fault_of_the_server(shared: Server, method: str, path: str) -> None:
+def test_fuzzed_requests_cause_no_internal_error(shared: Server, method: str, path: str) -> None:
     fuzz(shared, method, path, CASES[method not in WITH_BODIES])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_no_case_of_two_thousand_is_a_fault_of_the_server(shared: Server, method: str, path: str) -> None:
+def test_many_fuzzed_requests_cause_no_internal_error(shared: Server, method: str, path: str) -> None:
     fuzz(shared, method, path, SLOW_CASES[method not in WITH_BODIES])
 
 
-def test_a_server_that_was_fuzzed_still_works(shared: Server) -> None:
+def test_fuzzed_server_still_works(shared: Server) -> None:
     assert isinstance(shared.get("/api/health"), httpx.Response)
     run = shared.start_run("echo-args", prompt="still here")
     assert shared.ended(run["id"])["result"] == "still here\n"

@@ -145,12 +145,12 @@ TABLE = [
 ]
 
 
-def test_the_table_is_long_enough_and_names_each_row_once() -> None:
+def test_request_table_has_unique_names() -> None:
     assert len({row.name for row in TABLE}) == len(TABLE) >= 40
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.name.replace(" ", "-") for row in TABLE])
-def test_a_request_comes_in_or_is_refused_before_any_handler(shared: Server, row: Row) -> None:
+def test_request_is_admitted_or_refused(shared: Server, row: Row) -> None:
     before = shared.count()
     content = json.dumps({"agent": "echo-args", "cwd": str(shared.project)}).encode()
     words = {
@@ -186,25 +186,25 @@ def start(shared: Server, *headers: str) -> bytes:
     return ("\r\n".join(lines).format(port=shared.port, token=shared.token) + "\r\n\r\n").encode()
 
 
-def test_a_body_that_announces_too_much_is_413_before_it_is_sent(shared: Server) -> None:
+def test_large_content_length_is_413(shared: Server) -> None:
     status, answer = raw(shared.port, start(shared, f"Content-Length: {MAX_BODY + 1}"))
     assert (status, json.loads(answer)["error"]["code"]) == (413, "too_large")
 
 
-def test_a_body_that_announces_nothing_and_goes_on_is_413(shared: Server) -> None:
+def test_large_chunked_body_is_413(shared: Server) -> None:
     data = start(shared, "Transfer-Encoding: chunked") + chunked(MAX_BODY + 4 * 1024**2)
     status, answer = raw(shared.port, data)
     assert status == 413, answer
     assert b"too_large" in answer
 
 
-def test_a_body_just_within_the_limit_is_read(shared: Server) -> None:
+def test_body_within_the_limit_is_read(shared: Server) -> None:
     content = json.dumps({"agent": "echo-args", "cwd": str(shared.project)}).encode().ljust(MAX_BODY)
     status, _ = raw(shared.port, start(shared, f"Content-Length: {MAX_BODY}") + content)
     assert status == 201
 
 
-def test_a_stranger_with_a_huge_body_is_refused_without_reading_it(shared: Server) -> None:
+def test_unauthorized_body_is_not_read(shared: Server) -> None:
     lines = ["POST /api/runs HTTP/1.1", OWN_HOST, JSON, f"Content-Length: {10**12}", "Connection: close"]
     status, _ = raw(shared.port, ("\r\n".join(lines).format(port=shared.port) + "\r\n\r\n").encode())
     assert status == 401
@@ -213,13 +213,13 @@ def test_a_stranger_with_a_huge_body_is_refused_without_reading_it(shared: Serve
 # --- the other door -----------------------------------------------------------------------------------------
 
 
-def test_the_unix_socket_is_its_owners_alone_and_needs_no_token(shared: Server) -> None:
+def test_unix_socket_is_private_and_needs_no_token(shared: Server) -> None:
     assert os.stat(shared.socket).st_mode & 0o777 == 0o600
     assert shared.get("/api/runs", unix=True).status_code == 200
     assert shared.get("/api/runs", unix=True, headers={"host": "anything"}).status_code == 200
 
 
-def test_a_wrong_token_is_refused_also_on_the_unix_socket(shared: Server) -> None:
+def test_wrong_token_is_refused_on_the_unix_socket(shared: Server) -> None:
     assert shared.get("/api/runs", unix=True, token="wrong").status_code == 401
     assert shared.get("/api/runs", unix=True, token="rnobody.x").status_code == 401
     assert shared.request("POST", "/api/runs", unix=True, content=b"{}").status_code == 415

@@ -53,7 +53,7 @@ def stop(server: Server, run: str) -> None:
 
 
 @pytest.mark.req("S2-30", "S2-31", "S2-32", "S2-33", "S2-34", "S2-35", "S2-36", "S2-52", "S2-01")
-def test_a_hand_off_is_answered_at_once_with_the_agent_at_work(shared: Server) -> None:
+def test_hand_off_responds_at_once(shared: Server) -> None:
     task = make(shared)
     answer = hand(shared, task, "sleeper", "sleep well")
     after = answer["data"]
@@ -72,7 +72,7 @@ def test_a_hand_off_is_answered_at_once_with_the_agent_at_work(shared: Server) -
 
 
 @pytest.mark.req("S2-43", "S2-44", "S2-45", "S2-46", "S2-47", "S2-58", "S2-59", "S2-60", "S2-57")
-def test_the_final_message_is_what_the_record_has_when_the_agent_ends(shared: Server) -> None:
+def test_record_gets_the_final_message(shared: Server) -> None:
     task = make(shared)
     handoff = hand(shared, task, "sayer", "all of it")["meta"]["handoff"]
     record = closed(shared, task, handoff)
@@ -85,7 +85,7 @@ def test_the_final_message_is_what_the_record_has_when_the_agent_ends(shared: Se
     assert told == [{"agentName": "sayer", "outputLength": str(len(record["output"]))}]
 
 
-def test_the_end_of_a_hand_off_is_told_before_the_end_of_its_run(shared: Server) -> None:
+def test_hand_off_ends_before_its_run(shared: Server) -> None:
     task = make(shared)
     answer = hand(shared, task, "sayer")
     events = shared.events(answer["meta"]["run"])
@@ -94,7 +94,7 @@ def test_the_end_of_a_hand_off_is_told_before_the_end_of_its_run(shared: Server)
     assert events[-2]["data"]["handoff"] == answer["meta"]["handoff"]
 
 
-def test_a_start_that_names_a_task_is_a_hand_off(shared: Server) -> None:
+def test_start_with_a_task_is_a_hand_off(shared: Server) -> None:
     task = make(shared)
     run = shared.start_run("sleeper", prompt="x", task=task["id"])
     assert run["task"] == task["id"]
@@ -108,7 +108,7 @@ def test_a_start_that_names_a_task_is_a_hand_off(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-50", "S2-51")
-def test_the_chain_keeps_every_record(shared: Server) -> None:
+def test_task_keeps_every_record(shared: Server) -> None:
     task = make(shared)
     for word in ("one", "two", "three"):
         closed(shared, task, hand(shared, task, "sayer", word)["meta"]["handoff"])
@@ -119,7 +119,7 @@ def test_the_chain_keeps_every_record(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-37")
-def test_an_agent_that_nobody_knows_changes_nothing(shared: Server) -> None:
+def test_unknown_agent_changes_nothing(shared: Server) -> None:
     task = make(shared)
     before, count = show(shared, task), shared.count()
     error = hand(shared, task, "nobody-of-that-name", expect=400)
@@ -167,7 +167,7 @@ def test_environment_is_that_of_the_calling_run_else_of_the_server(shared: Serve
 
 
 @pytest.mark.req("S2-38", "S2-41", "S2-81")
-def test_a_stranger_is_refused_while_an_agent_is_at_work(shared: Server) -> None:
+def test_second_hand_off_is_refused_while_an_agent_works(shared: Server) -> None:
     task = make(shared)
     run = hand(shared, task, "sleeper")["meta"]["run"]
     at_work(shared, run)
@@ -180,7 +180,7 @@ def test_a_stranger_is_refused_while_an_agent_is_at_work(shared: Server) -> None
 
 
 @pytest.mark.req("S2-81")
-def test_different_tasks_run_side_by_side(shared: Server) -> None:
+def test_tasks_run_concurrently(shared: Server) -> None:
     tasks = [make(shared) for _ in range(3)]
     runs = [hand(shared, task, "sleeper")["meta"]["run"] for task in tasks]
     assert len({shared.show(run)["id"] for run in runs}) == 3
@@ -198,21 +198,21 @@ def test_different_tasks_run_side_by_side(shared: Server) -> None:
         {"agentName": "sayer", "prompt": "x", "unknown": 1},
     ],
 )
-def test_a_hand_off_that_cannot_be_understood_is_refused(shared: Server, body: Any) -> None:
+def test_invalid_hand_off_is_refused(shared: Server, body: Any) -> None:
     task = make(shared)
     assert shared.post(f"/api/tasks/{task['id']}/handoff", body).status_code == 400
     assert show(shared, task) == task
 
 
 @pytest.mark.req("S2-39", "S2-49")
-def test_a_task_that_is_not_there_is_not_found(shared: Server) -> None:
+def test_unknown_task_is_not_found(shared: Server) -> None:
     assert shared.post("/api/tasks/tnone/handoff", {"agentName": "sayer", "prompt": "x"}).status_code == 404
     assert shared.request("PUT", "/api/tasks/tnone/handoff/complete", json={"output": "x"}).status_code == 404
 
 
 @pytest.mark.req("S2-40")
 @pytest.mark.parametrize("end", ["completed", "failed"])
-def test_a_finished_task_is_handed_to_nobody(shared: Server, end: str) -> None:
+def test_completed_task_is_not_handed_off(shared: Server, end: str) -> None:
     task = make(shared)
     set_status(shared, task, "active")
     set_status(shared, task, end)
@@ -221,7 +221,7 @@ def test_a_finished_task_is_handed_to_nobody(shared: Server, end: str) -> None:
 
 
 @pytest.mark.req("S2-67")
-def test_a_failure_is_a_result_and_never_an_empty_success(shared: Server) -> None:
+def test_failed_agent_gives_a_result(shared: Server) -> None:
     task = make(shared)
     record = closed(shared, task, hand(shared, task, "failing")["meta"]["handoff"])
     assert (record["status"], record["reason"]) == ("failed", "exit")
@@ -231,7 +231,7 @@ def test_a_failure_is_a_result_and_never_an_empty_success(shared: Server) -> Non
 
 
 @pytest.mark.req("S2-88")
-def test_a_stop_and_a_time_limit_close_the_record_with_their_reason(shared: Server) -> None:
+def test_stop_and_timeout_close_the_record(shared: Server) -> None:
     task = make(shared)
     answer = hand(shared, task, "sleeper")
     stop(shared, answer["meta"]["run"])
@@ -245,7 +245,7 @@ def test_a_stop_and_a_time_limit_close_the_record_with_their_reason(shared: Serv
 
 
 @pytest.mark.req("S2-42", "S2-43", "S2-48", "S2-49")
-def test_the_operator_closes_the_open_record_and_its_agent_goes(shared: Server) -> None:
+def test_operator_completes_the_open_hand_off(shared: Server) -> None:
     task = make(shared)
     answer = hand(shared, task, "sleeper")
     after = put(shared, task, "handoff/complete", {"output": "by word of mouth"})
@@ -261,14 +261,14 @@ def test_the_operator_closes_the_open_record_and_its_agent_goes(shared: Server) 
 
 @pytest.mark.req("S2-49")
 @pytest.mark.parametrize("body", [{}, {"output": 7}, {"output": None}, {"output": "x", "more": 1}])
-def test_a_completion_that_cannot_be_understood_is_refused(shared: Server, body: Any) -> None:
+def test_invalid_completion_is_refused(shared: Server, body: Any) -> None:
     task = make(shared)
     put(shared, task, "handoff/complete", body, expect=400)
     put(shared, task, "handoff/complete", {"output": "nothing is open"}, expect=409)
 
 
 @pytest.mark.req("S2-41", "S2-45", "S2-74")
-def test_the_agent_at_work_hands_on_and_has_the_task_again_afterwards(shared: Server) -> None:
+def test_agent_hands_on_and_gets_the_task_back(shared: Server) -> None:
     task = make(shared)
     outer = hand(shared, task, "sleeper", "outer")["meta"]
     token = token_of(shared, {"id": outer["run"]})
@@ -304,7 +304,7 @@ STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.
 
 @pytest.mark.req("S2-45", "S2-88")
 @pytest.mark.parametrize("how", ["stop", "timeout", "kill"])
-def test_who_is_stopped_with_those_below_gets_its_record_closed_after_theirs(server: Server, how: str) -> None:
+def test_stop_closes_inner_records_first(server: Server, how: str) -> None:
     """Its process may well be gone first: an agent that takes its time to end must not be left with the task."""
     task = make(server)
     server.agent("stubborn", STUBBORN)
@@ -334,7 +334,7 @@ def test_who_is_stopped_with_those_below_gets_its_record_closed_after_theirs(ser
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(shared: Server, is_new: bool) -> None:
+def test_cycle_without_change_is_refused(shared: Server, is_new: bool) -> None:
     """Torture row 34: A hands to B, which hands back to A with nothing to show, also in a task made with it."""
     shared.agent("loner", "import signal; signal.pause()")
     if is_new:
@@ -360,7 +360,7 @@ def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(sha
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_going_to_and_fro_with_the_same_answer_ends_until_something_is_new(shared: Server, is_new: bool) -> None:
+def test_repeated_exchange_without_change_is_refused(shared: Server, is_new: bool) -> None:
     """Torture row 34, one after the other: A hands to B, B ends, A hands to B again, and nothing comes of it."""
     task = make(shared)
     place = shared.root / f"to-and-fro-{is_new}"
@@ -398,7 +398,7 @@ def test_going_to_and_fro_with_the_same_answer_ends_until_something_is_new(share
         assert shared.post("/api/handoffs", body).status_code == 201
 
 
-def test_an_agent_that_failed_may_be_asked_the_same_again_and_again(shared: Server) -> None:
+def test_failed_agent_may_be_retried(shared: Server) -> None:
     """What it failed for may pass, and an error is no answer."""
     task = make(shared)
     outer = hand(shared, task, "sleeper")["meta"]["run"]
@@ -418,7 +418,7 @@ def records_of(server: Server, task: dict[str, Any]) -> list[Handoff]:
 
 
 @pytest.mark.req("S2-89", "S2-49")
-def test_only_its_own_token_completes_a_hand_off(shared: Server) -> None:
+def test_run_completes_only_its_own_hand_off(shared: Server) -> None:
     """Torture row 28: forged by another run, by one without a hand-off, by one that has ended, and twice."""
     task, other = make(shared), make(shared)
     mine, theirs = hand(shared, task, "sleeper")["meta"], hand(shared, other, "sleeper")["meta"]
@@ -449,7 +449,7 @@ def test_only_its_own_token_completes_a_hand_off(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-89")
-def test_a_runs_token_opens_its_own_task_and_nothing_else(shared: Server) -> None:
+def test_run_token_reaches_only_its_task(shared: Server) -> None:
     task, other = make(shared), make(shared)
     run = hand(shared, task, "sleeper")["meta"]["run"]
     token = token_of(shared, {"id": run})
@@ -472,7 +472,7 @@ def numbers(server: Server, token: str, query: str = "") -> list[int]:
 
 
 @pytest.mark.req("S2-89")
-def test_a_runs_token_lists_its_own_task_and_those_that_it_or_one_below_it_made(shared: Server) -> None:
+def test_run_token_lists_own_and_created_tasks(shared: Server) -> None:
     before, task = make(shared), make(shared)
     token = token_of(shared, {"id": hand(shared, task, "sleeper")["meta"]["run"]})
     wish = {"description": "of its own", "cwd": str(shared.project)}
@@ -495,7 +495,7 @@ def test_a_runs_token_lists_its_own_task_and_those_that_it_or_one_below_it_made(
     stop(shared, shared.show(child["id"])["root"])
 
 
-def test_what_starts_by_itself_is_for_people_to_queue(shared: Server) -> None:
+def test_run_cannot_queue_a_hand_off(shared: Server) -> None:
     """Otherwise an agent could start more, deeper and longer than it may itself."""
     task = make(shared)
     run = hand(shared, task, "sleeper")["meta"]["run"]
@@ -507,7 +507,7 @@ def test_what_starts_by_itself_is_for_people_to_queue(shared: Server) -> None:
     assert len(show(shared, task)["agentChain"]) == 1
 
 
-def test_the_server_runs_no_program_that_an_agent_names(server: Server) -> None:
+def test_server_ignores_git_of_an_agent(server: Server) -> None:
     """The look at the working directory is ours, with the environment that the agent was started with."""
     server.agent("fake-claude", "import signal; signal.pause()")
     server.env["HOCKET_CLAUDE"] = str(server.root / "bin/fake-claude")
@@ -528,7 +528,7 @@ def test_the_server_runs_no_program_that_an_agent_names(server: Server) -> None:
     assert not (evil / "ran").exists()
 
 
-def test_a_key_is_its_callers_own(shared: Server) -> None:
+def test_keys_of_callers_are_separate(shared: Server) -> None:
     key = {"idempotency-key": "the-same-word"}
     first, second = (shared.start_run("sleeper") for _ in range(2))
     tokens = [token_of(shared, run) for run in (first, second)]
@@ -542,7 +542,7 @@ def test_a_key_is_its_callers_own(shared: Server) -> None:
         stop(shared, run["id"])
 
 
-def test_the_next_agent_finds_the_one_before_it_gone(shared: Server) -> None:
+def test_previous_agent_has_ended_before_the_next(shared: Server) -> None:
     shared.agent("stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\n"
         "while True: time.sleep(60)")  # fmt: skip
     task = make(shared)
@@ -553,7 +553,7 @@ def test_the_next_agent_finds_the_one_before_it_gone(shared: Server) -> None:
     closed(shared, task, hand(shared, task, "sayer")["meta"]["handoff"])
 
 
-def test_a_task_that_is_made_to_be_handed_over_is_not_left_behind(shared: Server) -> None:
+def test_refused_hand_off_creates_no_task(shared: Server) -> None:
     count = len(shared.get("/api/tasks?limit=1000").json()["data"])
     body = {"agentName": "nobody-at-all", "prompt": "x", "cwd": str(shared.project)}
     assert shared.post("/api/handoffs", body).status_code == 400
@@ -569,7 +569,7 @@ def test_a_task_that_is_made_to_be_handed_over_is_not_left_behind(shared: Server
     assert len(shared.get("/api/tasks?limit=1000").json()["data"]) == count + 1
 
 
-def test_a_hand_off_works_where_it_is_told_to(shared: Server) -> None:
+def test_hand_off_uses_the_given_directory(shared: Server) -> None:
     shared.agent("where", "import os; print(os.getcwd())")
     task, other = make(shared), shared.root / "other"
     other.mkdir()
@@ -587,7 +587,7 @@ def test_a_hand_off_works_where_it_is_told_to(shared: Server) -> None:
     assert shared.post(f"/api/tasks/{task['id']}/handoff", body).status_code == 400
 
 
-def test_an_open_record_says_how_its_agent_stands(shared: Server) -> None:
+def test_open_record_has_the_status_of_its_run(shared: Server) -> None:
     shared.agent("asker", "import subprocess, sys; subprocess.run([*sys.argv[1].split(), 'ask', 'May I?'])")
     task = make(shared)
     answer = hand(shared, task, "asker", f"{sys.executable} -m hocket")["meta"]
@@ -606,7 +606,7 @@ print(json.dumps({"type": "result", **end, **said}))
 """
 
 
-def test_what_an_agent_at_the_root_cost_is_told_with_all_that_it_started(server: Server) -> None:
+def test_cost_of_a_root_includes_descendants(server: Server) -> None:
     server.env["HOCKET_CLAUDE"] = str(server.agent("priced", PRICED))
     server.leave()
     server.start()
@@ -620,7 +620,7 @@ def test_what_an_agent_at_the_root_cost_is_told_with_all_that_it_started(server:
 
 
 @pytest.mark.parametrize("well", [True, False])
-def test_the_queue_goes_by_what_ended_last(shared: Server, well: bool) -> None:
+def test_queue_depends_on_the_last_result(shared: Server, well: bool) -> None:
     """An inner hand-off that failed is its caller's business, and one that went well saves nobody."""
     task = make(shared)
     outer = hand(shared, task, "sleeper")["meta"]
@@ -640,7 +640,7 @@ def test_the_queue_goes_by_what_ended_last(shared: Server, well: bool) -> None:
 
 
 @pytest.mark.req("S2-83")
-def test_of_fifty_hand_offs_at_once_one_is_made(shared: Server) -> None:
+def test_one_of_fifty_concurrent_hand_offs_is_made(shared: Server) -> None:
     """Torture row 26."""
     task = make(shared)
     count = shared.count()
@@ -665,7 +665,7 @@ def test_of_fifty_hand_offs_at_once_one_is_made(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-83")
-def test_a_hundred_equal_requests_with_one_key_are_one_hand_off(shared: Server) -> None:
+def test_concurrent_requests_with_one_key_are_one_hand_off(shared: Server) -> None:
     """Torture row 27, without the kill."""
     task = make(shared)
     found: list[tuple[int, str]] = []
@@ -694,7 +694,7 @@ def test_a_hundred_equal_requests_with_one_key_are_one_hand_off(shared: Server) 
     ["$(touch pwn)", "`id`", "it's \"quoted\"", "two\nlines\n", "--settings={}", "-x", "ünïcödé 日本 😀", "${HOME}",
      "{{task}} {{previous.result}}", "\\n\\t", "a\tb"],
 )  # fmt: skip
-def test_a_prompt_arrives_as_it_is(shared: Server, prompt: str) -> None:
+def test_prompt_arrives_unchanged(shared: Server, prompt: str) -> None:
     """Torture row 31."""
     shared.agent("mirror", "import sys; sys.stdout.write(sys.argv[-1])")
     task = make(shared)
@@ -703,14 +703,14 @@ def test_a_prompt_arrives_as_it_is(shared: Server, prompt: str) -> None:
     assert not (shared.project / "pwn").exists()
 
 
-def test_a_task_without_a_place_needs_one(shared: Server) -> None:
+def test_hand_off_needs_a_directory(shared: Server) -> None:
     task = shared.post("/api/tasks", {"description": "anywhere"}).json()["data"]
     error = hand(shared, task, "sayer", expect=400)
     assert "working directory" in error["message"]
 
 
 @pytest.mark.req("S2-84", "S2-90", "S2-83")
-def test_a_hand_off_three_deep_outlives_the_server(server: Server) -> None:
+def test_nested_hand_offs_survive_the_server(server: Server) -> None:
     """Each level gets its result once, the records close in order, and the task walks back up."""
     server.agent("waiter", "import sys, pathlib, time\n"
         "go = pathlib.Path(sys.argv[-1])\n"

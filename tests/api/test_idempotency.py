@@ -17,7 +17,7 @@ def start(server: Server, key: str, agent: str = "ledger") -> Any:
     return server.post("/api/runs", body, headers={"idempotency-key": key})
 
 
-def test_a_hundred_at_once_with_one_key_give_one_run(shared: Server) -> None:
+def test_concurrent_starts_with_one_key_give_one_run(shared: Server) -> None:
     shared.agent("ledger", LEDGER)
     before = shared.count()
     with ThreadPoolExecutor(20) as pool:
@@ -29,25 +29,25 @@ def test_a_hundred_at_once_with_one_key_give_one_run(shared: Server) -> None:
     assert (shared.project / "ledger").read_bytes() == b"x"
 
 
-def test_another_key_or_none_gives_another_run(shared: Server) -> None:
+def test_other_or_no_key_gives_another_run(shared: Server) -> None:
     ids = [start(shared, key, "echo-args").json()["data"]["id"] for key in ("a", "b", "a")]
     assert ids[0] == ids[2] != ids[1]
     plain = [shared.start_run("echo-args")["id"] for _ in range(2)]
     assert plain[0] != plain[1]
 
 
-def test_a_key_that_is_no_key_is_refused(shared: Server) -> None:
+def test_invalid_key_is_refused(shared: Server) -> None:
     assert start(shared, "x" * 201, "echo-args").status_code == 400
     assert start(shared, "", "echo-args").status_code == 400
 
 
-def test_a_refused_start_does_not_use_up_its_key(shared: Server) -> None:
+def test_key_of_a_refused_start_is_free(shared: Server) -> None:
     assert start(shared, "again", "comes-later").status_code == 400
     shared.agent("comes-later", "print('here')")
     assert start(shared, "again", "comes-later").status_code == 201
 
 
-def test_a_hundred_with_one_key_and_the_server_killed_between_give_one_run(server: Server) -> None:
+def test_repeated_key_gives_one_run_despite_a_kill(server: Server) -> None:
     server.agent("ledger", LEDGER)
     answers: list[str] = []
     lock = threading.Lock()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from api.serving import Server, token_of
-from api.test_talk import until
+from api.test_messages import until
 from patience import PATIENCE
 from scripted_claude import install_claude
 
@@ -55,7 +55,7 @@ def stop(server: Server, *runs: Run) -> None:
         server.post(f"/api/runs/{run['id']}/stop", {})
 
 
-def test_every_open_question_is_there_the_oldest_first_and_goes_with_its_answer(shared: Server) -> None:
+def test_inbox_lists_open_questions_oldest_first(shared: Server) -> None:
     before = time.time()
     permission = shared.start_run("claude", prompt="ask me")
     until(shared, permission, lambda now: now["needs_you"])
@@ -77,7 +77,7 @@ def test_every_open_question_is_there_the_oldest_first_and_goes_with_its_answer(
     assert shared.ended(permission["id"])["status"] == "done"
 
 
-def test_what_was_answered_is_found_by_its_id_and_by_its_run(shared: Server) -> None:
+def test_answered_question_is_found_by_id_and_run(shared: Server) -> None:
     parent, other = shared.start_run("sleeper"), shared.start_run("sleeper")
     token = token_of(shared, parent)
     for run, said in ((parent, "first"), (other, "second")):
@@ -104,7 +104,7 @@ def test_what_was_answered_is_found_by_its_id_and_by_its_run(shared: Server) -> 
         assert "answered by operator: first" in late.json()["error"]["message"]
 
 
-def test_a_run_sees_what_it_and_those_below_it_ask_and_answers_nothing(shared: Server) -> None:
+def test_run_sees_questions_below_it_and_answers_none(shared: Server) -> None:
     parent, other = shared.start_run("sleeper"), shared.start_run("sleeper")
     token = token_of(shared, parent)
     child = shared.start_run("sleeper", token=token)
@@ -118,7 +118,7 @@ def test_a_run_sees_what_it_and_those_below_it_ask_and_answers_nothing(shared: S
     stop(shared, parent, other)
 
 
-def test_only_a_run_itself_asks(shared: Server) -> None:
+def test_only_the_run_itself_asks(shared: Server) -> None:
     run, other = shared.start_run("sleeper"), shared.start_run("sleeper")
     child = shared.start_run("sleeper", token=token_of(shared, run))
     path = f"/api/runs/{child['id']}/questions"
@@ -147,7 +147,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=list(BAD))
-def test_a_question_that_is_none_is_400(shared: Server, body: dict[str, Any]) -> None:
+def test_invalid_question_is_refused(shared: Server, body: dict[str, Any]) -> None:
     run = shared.start_run("sleeper")
     path, token = f"/api/runs/{run['id']}/questions", token_of(shared, run)
     headers = {"content-type": "application/json"}
@@ -156,7 +156,7 @@ def test_a_question_that_is_none_is_400(shared: Server, body: dict[str, Any]) ->
     stop(shared, run)
 
 
-def test_a_question_with_a_key_is_asked_once_and_its_outcome_stays(shared: Server) -> None:
+def test_repeated_key_asks_one_question(shared: Server) -> None:
     run = shared.start_run("sleeper")
     token = token_of(shared, run)
     with ThreadPoolExecutor(10) as pool:
@@ -183,7 +183,7 @@ def test_a_question_with_a_key_is_asked_once_and_its_outcome_stays(shared: Serve
 
 
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
-def test_of_fifty_answers_at_once_one_counts_and_the_others_are_told_which(shared: Server, agent: str) -> None:
+def test_one_of_fifty_concurrent_answers_counts(shared: Server, agent: str) -> None:
     run = shared.start_run(agent, prompt="ask and hold")
     if agent == "sleeper":
         ask(shared, run, text="Which?")
@@ -207,7 +207,7 @@ def test_of_fifty_answers_at_once_one_counts_and_the_others_are_told_which(share
 
 
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
-def test_of_fifty_answers_one_counts_although_the_server_is_killed_among_them(server: Server, agent: str) -> None:
+def test_one_of_fifty_answers_counts_despite_a_kill(server: Server, agent: str) -> None:
     """Whoever heard nothing asks again with the same key, as the command line does."""
     install_claude(server.agent.folder)
     run = server.start_run(agent, prompt="ask and hold")
@@ -242,7 +242,7 @@ def test_of_fifty_answers_one_counts_although_the_server_is_killed_among_them(se
     stop(server, run)
 
 
-def test_nobody_there_is_an_answer_and_an_end(shared: Server) -> None:
+def test_unanswered_question_is_denied_or_ends_the_run(shared: Server) -> None:
     denied = shared.start_run("sleeper", on_question="deny")
     question = ask(shared, denied, text="Anybody?").json()["data"]["id"]
     told = state(shared, denied, question)
@@ -257,7 +257,7 @@ def test_nobody_there_is_an_answer_and_an_end(shared: Server) -> None:
 
 
 @pytest.mark.req("S1-45")
-def test_without_a_word_a_question_waits_and_with_one_for_that_case_it_does_not(shared: Server) -> None:
+def test_question_waits_by_default(shared: Server) -> None:
     waiting = shared.start_run("claude", prompt="ask me")
     assert until(shared, waiting, lambda now: now["needs_you"])["status"] == "waiting"
     denied = shared.start_run("claude", prompt="ask me", on_question_default="deny")
@@ -284,7 +284,7 @@ def changes(server: Server) -> Iterator[list[dict[str, Any]]]:
                 yield json.loads(line[6:])
 
 
-def test_who_follows_the_inbox_is_told_of_every_change_and_let_go_with_the_server(server: Server) -> None:
+def test_inbox_stream_sends_changes_until_the_server_stops(server: Server) -> None:
     run = server.start_run("sleeper")
     token = token_of(server, run)
     news = changes(server)

@@ -114,7 +114,7 @@ def test_success_is_described_with_its_envelope(described: dict[str, Any]) -> No
     assert "200" not in described["paths"]["/things"]["post"]["responses"]
 
 
-def test_declared_responses_stand_beside_all_errors(described: dict[str, Any]) -> None:
+def test_declared_responses_are_added_to_the_errors(described: dict[str, Any]) -> None:
     answers = described["paths"]["/things/{ref}"]["post"]["responses"]
     assert answers["200"] == BYTES[200]
     assert schema_of(answers["409"]) == {"$ref": "#/components/schemas/ErrorResponse"}

@@ -31,7 +31,7 @@ def port_of(url: str) -> int:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])  # noqa: S104 - it must be refused
-def test_an_address_that_others_can_reach_is_refused_without_a_word_more(hocket: Hocket, home: Path, host: str) -> None:
+def test_remote_address_is_refused_without_allow_remote(hocket: Hocket, home: Path, host: str) -> None:
     refused = hocket("serve", "--host", host)
     assert refused.returncode == 2
     assert "--allow-remote" in refused.stderr
@@ -39,7 +39,7 @@ def test_an_address_that_others_can_reach_is_refused_without_a_word_more(hocket:
     assert not (home / "hocket.db").exists()
 
 
-def test_an_address_for_others_is_served_when_that_is_meant() -> None:
+def test_remote_address_is_served_with_allow_remote() -> None:
     server = Server()
     try:
         server.start("--host", "0.0.0.0", "--allow-remote")  # noqa: S104 - this is the test
@@ -49,7 +49,7 @@ def test_an_address_for_others_is_served_when_that_is_meant() -> None:
         server.close()
 
 
-def test_a_second_server_exits_1_at_once_and_names_the_first(server: Server) -> None:
+def test_second_server_exits_and_names_the_first(server: Server) -> None:
     assert server.process is not None
     second = subprocess.run(
         [sys.executable, "-m", "hocket", "serve"],
@@ -65,7 +65,7 @@ def test_a_second_server_exits_1_at_once_and_names_the_first(server: Server) -> 
     assert server.get("/api/health").status_code == 200
 
 
-def test_the_port_is_kept_across_restarts_and_given_up_when_it_is_taken(server: Server) -> None:
+def test_port_is_kept_across_restarts(server: Server) -> None:
     first = server.port
     for end in (server.kill, server.leave):
         end()
@@ -78,7 +78,7 @@ def test_the_port_is_kept_across_restarts_and_given_up_when_it_is_taken(server: 
         assert server.get("/api/health").status_code == 200
 
 
-def test_a_port_that_was_asked_for_is_taken_or_the_next_free_one(server: Server) -> None:
+def test_requested_port_or_next_free_one_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wanted = taken.getsockname()[1]
         server.leave()
@@ -91,13 +91,13 @@ def test_a_port_that_was_asked_for_is_taken_or_the_next_free_one(server: Server)
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "70000", "1.5"])
-def test_a_port_that_is_none_is_refused(hocket: Hocket, port: str) -> None:
+def test_invalid_port_is_refused(hocket: Hocket, port: str) -> None:
     refused = hocket("serve", env={"HOCKET_PORT": port})
     assert refused.returncode == 2
     assert "HOCKET_PORT" in refused.stderr
 
 
-def test_two_homes_with_any_port_do_not_meet() -> None:
+def test_servers_of_two_homes_are_separate() -> None:
     servers = [Server(), Server()]
     try:
         for one in servers:
@@ -110,7 +110,7 @@ def test_two_homes_with_any_port_do_not_meet() -> None:
             one.close()
 
 
-def test_two_clients_at_once_bring_up_one_server(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_concurrent_clients_start_one_server(hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("hello", "print('hello')")
     clients = [hocket.start("run", "hello", "--json") for _ in range(4)]
     ends = []
@@ -125,7 +125,7 @@ def test_two_clients_at_once_bring_up_one_server(hocket: Hocket, agent: Bin, hom
     assert status(hocket)["running"] is True
 
 
-def test_status_tells_everything_and_starts_nothing(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_status_starts_no_server(hocket: Hocket, agent: Bin, home: Path) -> None:
     before = status(hocket)
     assert (before["running"], before["pid"], before["home"]) == (False, None, str(home))
     assert not (home / "server.lock").exists()
@@ -139,7 +139,7 @@ def test_status_tells_everything_and_starts_nothing(hocket: Hocket, agent: Bin, 
     assert stat.S_ISSOCK(Path(now["socket"]).stat().st_mode)
 
 
-def test_the_home_is_closed_to_others_and_so_is_what_matters_in_it(server: Server) -> None:
+def test_home_is_private(server: Server) -> None:
     run = server.ended(server.start_run("echo-args")["id"])
     private = [server.home / name for name in ("token", "secret", "hocket.db", "sock", "server.lock")]
     own = [path for path in Path(run["dir"]).iterdir() if path.is_file()]
@@ -149,7 +149,7 @@ def test_the_home_is_closed_to_others_and_so_is_what_matters_in_it(server: Serve
     assert {oct(path.stat().st_mode & 0o777) for path in (server.home, Path(run["dir"]))} == {"0o700"}
 
 
-def test_a_server_that_is_asked_to_leave_goes_in_good_order(server: Server) -> None:
+def test_stopped_server_exits_cleanly(server: Server) -> None:
     run = server.start_run("sleeper")
     server.leave()
     assert server.process is not None
@@ -160,7 +160,7 @@ def test_a_server_that_is_asked_to_leave_goes_in_good_order(server: Server) -> N
     assert server.show(run["id"])["ended_at"] is None
 
 
-def test_a_home_that_holds_a_newer_database_is_refused_with_exit_2(hocket: Hocket, home: Path, agent: Bin) -> None:
+def test_newer_database_is_refused(hocket: Hocket, home: Path, agent: Bin) -> None:
     agent("hello", "print('hello')")
     assert hocket("run", "hello").returncode == 0
     hocket("server", "stop")
@@ -176,7 +176,7 @@ def test_a_home_that_holds_a_newer_database_is_refused_with_exit_2(hocket: Hocke
     assert "missing" in gone.stderr
 
 
-def test_the_log_tells_of_coming_and_going_and_never_the_token(server: Server) -> None:
+def test_log_has_start_and_stop_but_no_token(server: Server) -> None:
     server.get("/api/runs", headers={"authorization": f"Bearer {server.token}x"})
     server.leave()
     log = (server.root / "server.log").read_text()
@@ -186,7 +186,7 @@ def test_the_log_tells_of_coming_and_going_and_never_the_token(server: Server) -
     wait_for(lambda: server.process is not None and server.process.poll() is not None, "its end")
 
 
-def test_a_server_leaves_when_its_home_is_removed(hocket: Hocket, home: Path) -> None:
+def test_server_stops_when_its_home_is_removed(hocket: Hocket, home: Path) -> None:
     hocket("ps")
     pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
     home.rename(home.with_name("moved"))

@@ -29,7 +29,7 @@ def texts(events: list[dict[str, Any]]) -> list[str]:
     return [event["data"]["text"] for event in events if event["type"] == "text"]
 
 
-def test_every_event_has_the_shape_that_scripts_rely_on(shared: Server) -> None:
+def test_events_have_the_documented_keys(shared: Server) -> None:
     run = shared.start_run("counter")
     events = shared.events(run["id"])
     assert all(set(event) == {"v", "seq", "ts", "run", "root", "type", "data"} for event in events)
@@ -40,7 +40,7 @@ def test_every_event_has_the_shape_that_scripts_rely_on(shared: Server) -> None:
 
 
 @pytest.mark.parametrize("dsl", [False, True])
-def test_a_start_that_is_followed_answers_with_the_events_of_its_run(shared: Server, dsl: bool) -> None:
+def test_followed_start_streams_events(shared: Server, dsl: bool) -> None:
     body = {"dsl" if dsl else "agent": "counter", "cwd": str(shared.project)}
     first, again = (shared.post("/api/runs?follow=1", body, headers={"idempotency-key": f"f{dsl}"}) for _ in range(2))
     assert (first.status_code, first.headers["content-type"].partition(";")[0]) == (201, "text/event-stream")
@@ -50,7 +50,7 @@ def test_a_start_that_is_followed_answers_with_the_events_of_its_run(shared: Ser
     assert (again.headers["location"], again.text) == (first.headers["location"], first.text)
 
 
-def test_a_start_that_is_followed_and_refused_is_refused_as_any_other(shared: Server) -> None:
+def test_refused_start_with_follow_is_an_error(shared: Server) -> None:
     refused = shared.post("/api/runs?follow=1", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
     plain = shared.post("/api/runs", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
     assert (refused.status_code, refused.json()) == (plain.status_code, plain.json())
@@ -58,7 +58,7 @@ def test_a_start_that_is_followed_and_refused_is_refused_as_any_other(shared: Se
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_a_stream_resumed_after_any_event_has_no_gap_and_no_duplicate(shared: Server, unix: bool) -> None:
+def test_resumed_stream_has_no_gap_or_duplicate(shared: Server, unix: bool) -> None:
     run = shared.start_run("counter")
     whole = shared.events(run["id"], unix=unix)
     for position in (0, 1, 2, 50, len(whole) - 1):
@@ -68,14 +68,14 @@ def test_a_stream_resumed_after_any_event_has_no_gap_and_no_duplicate(shared: Se
     assert shared.events(run["id"], after=whole[-1]["seq"], unix=unix) == []
 
 
-def test_a_stream_that_does_not_follow_ends_with_what_there_is(shared: Server) -> None:
+def test_stream_without_follow_ends_at_once(shared: Server) -> None:
     run = shared.start_run("sleeper")
     wait_for(lambda: shared.show(run["id"])["pid"], "its process")
     assert [event["type"] for event in shared.events(run["id"], follow=0)] == ["run.created", "run.started"]
     shared.post(f"/api/runs/{run['id']}/stop", {})
 
 
-def test_a_stream_of_a_part_of_a_chain_has_that_part_alone(shared: Server) -> None:
+def test_stream_of_a_step_has_only_its_events(shared: Server) -> None:
     chain = shared.start_run("counter:2 -> echo-args", dsl=True)
     ended = shared.ended(chain["id"])
     loop = shared.show(ended["children"][0]["id"])
@@ -89,7 +89,7 @@ def test_a_stream_of_a_part_of_a_chain_has_that_part_alone(shared: Server) -> No
 
 
 @pytest.mark.parametrize("end", ["kill", "leave"])
-def test_a_stream_taken_up_again_at_the_next_server_tells_everything_once(server: Server, end: str) -> None:
+def test_stream_continues_at_the_next_server(server: Server, end: str) -> None:
     server.agent("teller", SLOW_TELLER)
     for number in range(3):
         os.mkfifo(server.project / f"door{number}")
@@ -110,7 +110,7 @@ def test_a_stream_taken_up_again_at_the_next_server_tells_everything_once(server
     assert got == server.events(run["id"])
 
 
-def test_many_who_hang_up_do_no_harm(shared: Server) -> None:
+def test_disconnecting_clients_do_no_harm(shared: Server) -> None:
     run = shared.start_run("sleeper")
     wait_for(lambda: shared.show(run["id"])["pid"], "its process")
     for _ in range(100):

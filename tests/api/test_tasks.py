@@ -46,7 +46,7 @@ def history(server: Server, task: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("S2-02", "S2-05", "S2-06", "S2-14", "S2-82", "S2-B01")
-def test_a_new_task_has_nobody_at_work_and_an_empty_chain(shared: Server) -> None:
+def test_new_task_has_no_agent(shared: Server) -> None:
     source = {"sourceType": "chat", "userId": "u1", "conversationId": "c1"}
     task = make(shared, source=source)
     assert task["currentAgent"] is None
@@ -74,7 +74,7 @@ def test_a_new_task_has_nobody_at_work_and_an_empty_chain(shared: Server) -> Non
         {"description": "x", "source": {"userId": "u"}},
     ],
 )
-def test_a_task_that_cannot_be_understood_is_refused(shared: Server, body: Any) -> None:
+def test_invalid_task_is_refused(shared: Server, body: Any) -> None:
     count = len(shared.get("/api/tasks?limit=1000").json()["data"])
     response = shared.post("/api/tasks", body)
     assert response.status_code == 400
@@ -90,7 +90,7 @@ def test_a_task_that_cannot_be_understood_is_refused(shared: Server, body: Any) 
         *((("active", "failed", "pending"), "pending"), (("active", "waiting", "completed"), "completed")),
     ],
 )
-def test_a_task_goes_the_ways_that_there_are(shared: Server, way: tuple[str, ...], last: str) -> None:
+def test_allowed_status_changes(shared: Server, way: tuple[str, ...], last: str) -> None:
     task = make(shared)
     for step in way:
         set_status(shared, task, step, message=f"now {step}")
@@ -115,7 +115,7 @@ REACHED: dict[str, tuple[str, ...]] = {
 @pytest.mark.req("S2-B02")
 @pytest.mark.parametrize("before", ALLOWED)
 @pytest.mark.parametrize("after", ALLOWED)
-def test_every_other_way_is_refused_and_changes_nothing(shared: Server, before: str, after: str) -> None:
+def test_other_status_changes_are_refused(shared: Server, before: str, after: str) -> None:
     task = make(shared)
     for step in REACHED[before]:
         set_status(shared, task, step)
@@ -125,14 +125,14 @@ def test_every_other_way_is_refused_and_changes_nothing(shared: Server, before: 
 
 
 @pytest.mark.parametrize("body", [{}, {"status": "active"}, {"status": {"type": "doing"}}, {"status": {}}])
-def test_a_status_that_is_none_is_refused(shared: Server, body: Any) -> None:
+def test_invalid_status_is_refused(shared: Server, body: Any) -> None:
     task = make(shared)
     put(shared, task, "status", body, expect=400)
     assert show(shared, task) == task
 
 
 @pytest.mark.req("S2-15", "S2-09", "S2-B01")
-def test_planning_keeps_the_chain_and_what_is_not_said(shared: Server) -> None:
+def test_planning_keeps_hand_offs_and_omitted_parts(shared: Server) -> None:
     task = make(shared)
     shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "echo-args", "prompt": "hi"})
     wait_for(lambda: show(shared, task)["currentAgent"] is None, "the end of the hand-off")
@@ -149,7 +149,7 @@ def test_planning_keeps_the_chain_and_what_is_not_said(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-12", "S2-13", "S2-B01")
-def test_the_list_has_who_is_at_work_and_not_the_chain(server: Server) -> None:
+def test_list_of_tasks_has_the_current_agent(server: Server) -> None:
     tasks = [make(server, f"task {number}") for number in range(5)]
     set_status(server, tasks[1], "active")
     server.post(f"/api/tasks/{tasks[3]['id']}/handoff", {"agentName": "sleeper", "prompt": "x"})
@@ -166,7 +166,7 @@ def test_the_list_has_who_is_at_work_and_not_the_chain(server: Server) -> None:
     assert server.get("/api/tasks").json()["data"][1]["currentAgent"] is None
 
 
-def test_pages_go_on_where_the_one_before_ended(server: Server) -> None:
+def test_pages_of_tasks_are_contiguous(server: Server) -> None:
     tasks = [make(server, f"task {number}") for number in range(7)]
     seen, before = [], None
     for _ in range(4):
@@ -178,7 +178,7 @@ def test_pages_go_on_where_the_one_before_ended(server: Server) -> None:
 
 
 @pytest.mark.req("S2-B03")
-def test_the_queue_is_first_in_first_out(shared: Server) -> None:
+def test_queue_is_first_in_first_out(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     ids = [shared.post(path, {"prompt": f"word {number}"}).json()["data"]["id"] for number in range(3)]
@@ -194,7 +194,7 @@ def test_the_queue_is_first_in_first_out(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-B03", "S2-81")
-def test_what_is_queued_for_an_agent_is_handed_over_in_order(shared: Server) -> None:
+def test_queued_items_are_handed_over_in_order(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     for word in ("one", "two", "three"):
@@ -209,7 +209,7 @@ def test_what_is_queued_for_an_agent_is_handed_over_in_order(shared: Server) -> 
 
 
 @pytest.mark.req("S2-B03")
-def test_the_queue_stops_after_a_failure_and_names_what_cannot_be_done(shared: Server) -> None:
+def test_queue_stops_after_a_failure(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     refused = shared.post(path, {"agentName": "nobody-at-all", "prompt": "x"})
@@ -232,7 +232,7 @@ def test_the_queue_stops_after_a_failure_and_names_what_cannot_be_done(shared: S
 
 
 @pytest.mark.req("S2-B04")
-def test_a_file_comes_back_byte_for_byte(shared: Server) -> None:
+def test_attachment_is_returned_unchanged(shared: Server) -> None:
     task = make(shared)
     content = bytes(range(256)) * 10
     path = f"/api/tasks/{task['id']}/attachments"
@@ -259,7 +259,7 @@ def test_a_file_comes_back_byte_for_byte(shared: Server) -> None:
         *("%2e%2e%2fx/", "a|b", "a\u202eb", "--flag", "con", "NUL.txt", "a\uff0fb"),
     ],
 )
-def test_a_name_that_is_not_safe_is_refused(shared: Server, name: str) -> None:
+def test_unsafe_file_name_is_refused(shared: Server, name: str) -> None:
     task = make(shared)
     response = shared.post(f"/api/tasks/{task['id']}/attachments", {"filename": name, "content": ""})
     assert response.status_code == 400
@@ -271,7 +271,7 @@ def test_a_name_that_is_not_safe_is_refused(shared: Server, name: str) -> None:
 
 
 @pytest.mark.req("S2-B04", "S2-B05")
-def test_a_file_that_is_too_large_is_refused(shared: Server) -> None:
+def test_large_attachment_is_refused(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/attachments"
     large = base64.b64encode(b"\0" * (10 * 1024**2 + 1)).decode()
@@ -284,7 +284,7 @@ def test_a_file_that_is_too_large_is_refused(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-10", "S2-84")
-def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
+def test_import_ignores_unknown_fields(shared: Server) -> None:
     old = {"id": "old-1", "description": "from another tool"}
     task = shared.post("/api/tasks/import", {"task": old}).json()["data"]
     assert (task["id"], task["currentAgent"], task["agentChain"]) == ("old-1", None, [])
@@ -323,7 +323,7 @@ def bring_nested(server: Server, name: str, field: str, depth: int) -> httpx.Res
 
 @pytest.mark.parametrize("field", ["source", "history"])
 @pytest.mark.parametrize("depth", [502, 900, 940, 950, *range(954, 966), 970, 1000, 100_000])
-def test_a_task_that_could_not_be_written_out_again_is_not_taken_over(shared: Server, field: str, depth: int) -> None:
+def test_import_with_deep_nesting_is_refused(shared: Server, field: str, depth: int) -> None:
     """Where the nesting just about fits, only the answer would fail: with the task kept, and every list with it."""
     response = bring_nested(shared, "deep", field, depth)
     assert response.status_code == 400
@@ -332,7 +332,7 @@ def test_a_task_that_could_not_be_written_out_again_is_not_taken_over(shared: Se
 
 
 @pytest.mark.parametrize("field", ["source", "history"])
-def test_a_task_that_is_nested_as_deep_as_it_may_be_is_told_everywhere(shared: Server, field: str) -> None:
+def test_nested_import_is_shown_everywhere(shared: Server, field: str) -> None:
     assert bring_nested(shared, f"nested-{field}", field, 499).status_code == 201
     for path in ("", "/export", "/history"):
         assert shared.get(f"/api/tasks/nested-{field}{path}").status_code == 200
@@ -340,7 +340,7 @@ def test_a_task_that_is_nested_as_deep_as_it_may_be_is_told_everywhere(shared: S
 
 
 @pytest.mark.req("S2-07", "S2-08", "S2-84")
-def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> None:
+def test_imported_open_hand_off_is_lost(shared: Server) -> None:
     done = {"agentName": "planner", "startedAt": 1000, "completedAt": 2000, "output": "planned"}
     done |= {"id": "hfromelsewhere", "run": "relsewhere"}
     open_ = {"agentName": "developer", "startedAt": 3000, "completedAt": None, "output": ""}
@@ -357,7 +357,7 @@ def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> No
 
 @pytest.mark.req("S2-B03", "S2-84")
 @pytest.mark.parametrize("ended", [2000, 4_000_000_000_000], ids=["before", "by-a-clock-that-is-ahead"])
-def test_what_a_task_from_elsewhere_has_queued_waits_though_it_names_a_run_of_ours(shared: Server, ended: int) -> None:
+def test_imported_queue_waits_for_a_local_hand_off(shared: Server, ended: int) -> None:
     known = shared.start_run("echo-args", prompt="x")["id"]
     shared.ended(known)
     done = {"agentName": "qa", "startedAt": 1000, "completedAt": ended, "output": "imported", "run": known}
@@ -389,7 +389,7 @@ def test_what_a_task_from_elsewhere_has_queued_waits_though_it_names_a_run_of_ou
         {"source": {"sourceType": "\ud800"}},
     ],
 )
-def test_a_malformed_task_from_elsewhere_is_refused_loudly(shared: Server, wrong: dict[str, Any]) -> None:
+def test_invalid_import_is_refused(shared: Server, wrong: dict[str, Any]) -> None:
     task = {"id": "malformed", "description": "d", **wrong}
     sent = json.dumps({"task": task})  # with escapes, which alone can spell half a character
     headers = {"content-type": "application/json"}
@@ -399,7 +399,7 @@ def test_a_malformed_task_from_elsewhere_is_refused_loudly(shared: Server, wrong
     assert shared.get("/api/tasks/malformed").status_code == 404
 
 
-def test_a_task_that_is_not_there_is_not_found(shared: Server) -> None:
+def test_unknown_task_is_not_found(shared: Server) -> None:
     for path in ("", "/history", "/queue", "/attachments", "/handoffs/h1"):
         response = shared.get(f"/api/tasks/tnone{path}")
         assert response.status_code == 404, path
@@ -407,14 +407,14 @@ def test_a_task_that_is_not_there_is_not_found(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-83")
-def test_the_same_key_makes_one_task(shared: Server) -> None:
+def test_repeated_key_makes_one_task(shared: Server) -> None:
     headers = {"idempotency-key": "one-task"}
     body = {"description": "once", "cwd": str(shared.project)}
     ids = {shared.post("/api/tasks", body, headers=headers).json()["data"]["id"] for _ in range(5)}
     assert len(ids) == 1
 
 
-def test_what_is_asked_for_again_under_its_key_happens_once(shared: Server) -> None:
+def test_repeated_key_changes_the_queue_once(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     keys = [{"idempotency-key": f"{task['id']}-{number}"} for number in range(2)]
@@ -433,7 +433,7 @@ def test_what_is_asked_for_again_under_its_key_happens_once(shared: Server) -> N
     assert brought[0].json()["data"]["id"] == brought[1].json()["data"]["id"] == old["id"]
 
 
-def test_the_queue_has_a_bound(shared: Server) -> None:
+def test_queue_is_limited(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     codes = [shared.post(path, {"prompt": "x" * 400_000}).status_code for _ in range(3)]
@@ -443,7 +443,7 @@ def test_the_queue_has_a_bound(shared: Server) -> None:
     assert many == [201] * 100 + [409]
 
 
-def test_equal_requests_at_once_are_one(shared: Server) -> None:
+def test_concurrent_requests_with_one_key_are_one(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
     for number in range(4):
@@ -469,7 +469,7 @@ def test_equal_requests_at_once_are_one(shared: Server) -> None:
     ]
 
 
-def test_an_attachment_whose_bytes_are_gone_is_not_found(shared: Server) -> None:
+def test_attachment_without_its_file_is_not_found(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/attachments"
     shared.post(path, {"filename": "f", "content": "AAAA"})

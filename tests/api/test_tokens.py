@@ -21,7 +21,7 @@ Parent = tuple[dict[str, Any], str]
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_what_a_run_starts_is_its_child_one_deeper_in_its_directory(shared: Server, parent: Parent, unix: bool) -> None:
+def test_started_run_is_a_child_in_its_directory(shared: Server, parent: Parent, unix: bool) -> None:
     run, token = parent
     child = shared.start_run("echo-args", token=token, unix=unix, cwd=None)
     assert (child["parent"], child["root"], child["depth"]) == (run["id"], run["id"], 1)
@@ -33,7 +33,7 @@ def test_what_a_run_starts_is_its_child_one_deeper_in_its_directory(shared: Serv
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_a_run_cannot_speak_for_another(shared: Server, parent: Parent, unix: bool) -> None:
+def test_run_cannot_start_for_another_run(shared: Server, parent: Parent, unix: bool) -> None:
     _, token = parent
     other = shared.start_run("sleeper")
     before = shared.count()
@@ -47,7 +47,7 @@ def test_a_run_cannot_speak_for_another(shared: Server, parent: Parent, unix: bo
     shared.post(f"/api/runs/{other['id']}/stop", {})
 
 
-def test_what_a_run_plans_is_told_and_not_started(shared: Server, parent: Parent) -> None:
+def test_plan_of_a_run_starts_nothing(shared: Server, parent: Parent) -> None:
     run, token = parent
     before = shared.count()
     planned = shared.post("/api/plans", {"dsl": "echo-args -> echo-args:3", "prompt": "x"}, token=token).json()["data"]
@@ -61,7 +61,7 @@ def test_what_a_run_plans_is_told_and_not_started(shared: Server, parent: Parent
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_a_run_sees_itself_and_what_is_below_it_alone(shared: Server, parent: Parent, unix: bool) -> None:
+def test_run_sees_only_itself_and_descendants(shared: Server, parent: Parent, unix: bool) -> None:
     run, token = parent
     other = shared.start_run("sleeper")
     child = shared.start_run("sleeper", token=token)
@@ -73,7 +73,7 @@ def test_a_run_sees_itself_and_what_is_below_it_alone(shared: Server, parent: Pa
     shared.post(f"/api/runs/{other['id']}/stop", {})
 
 
-def test_a_run_cannot_talk_to_another(shared: Server, parent: Parent) -> None:
+def test_run_cannot_send_to_another_run(shared: Server, parent: Parent) -> None:
     _, token = parent
     other = shared.start_run("sleeper")
     response = shared.post(f"/api/runs/{other['id']}/messages", {"text": "obey"}, token=token)
@@ -81,7 +81,7 @@ def test_a_run_cannot_talk_to_another(shared: Server, parent: Parent) -> None:
     assert response.status_code == 403
 
 
-def test_a_run_may_look_and_may_stop_what_is_below_it(shared: Server, parent: Parent) -> None:
+def test_run_may_show_and_stop_descendants(shared: Server, parent: Parent) -> None:
     run, token = parent
     child = shared.start_run("sleeper", token=token)
     assert shared.get("/api/runs", token=token).status_code == 200
@@ -90,7 +90,7 @@ def test_a_run_may_look_and_may_stop_what_is_below_it(shared: Server, parent: Pa
     assert shared.show(run["id"])["ended_at"] is None
 
 
-def test_a_child_cannot_stop_its_parent(shared: Server, parent: Parent) -> None:
+def test_child_cannot_stop_its_parent(shared: Server, parent: Parent) -> None:
     run, token = parent
     child = shared.start_run("sleeper", token=token)
     response = shared.post(f"/api/runs/{run['id']}/stop", {}, token=token_of(shared, child))
@@ -99,7 +99,7 @@ def test_a_child_cannot_stop_its_parent(shared: Server, parent: Parent) -> None:
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_the_token_of_a_finished_run_opens_nothing(shared: Server, unix: bool) -> None:
+def test_token_of_an_ended_run_is_refused(shared: Server, unix: bool) -> None:
     run = shared.start_run("sleeper")
     token = token_of(shared, run)
     assert shared.get("/api/health", token=token, unix=unix).status_code == 200
@@ -108,7 +108,7 @@ def test_the_token_of_a_finished_run_opens_nothing(shared: Server, unix: bool) -
     shared.start_run("echo-args", token=token, unix=unix, expect=403)
 
 
-def test_a_token_is_good_across_a_restart_and_is_not_in_the_database(server: Server) -> None:
+def test_token_survives_a_restart_and_is_not_stored(server: Server) -> None:
     run = server.start_run("sleeper")
     token = token_of(server, run)
     server.kill()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def a_step(count: int | None, group: int | None = None, until: str | None = None
 
 
 def chain_of(*steps: Step, until: str | None = None, on_lost: str = "ask", on_question: str = "deny") -> BoundChain:
-    named = tuple(replace(step, agent=f"s{index}") for index, step in enumerate(steps))
+    named = tuple(msgspec.structs.replace(step, agent=f"s{index}") for index, step in enumerate(steps))
     return BoundChain("test", named, "/", {}, until, on_lost=on_lost, on_question=on_question)
 
 
@@ -653,7 +654,9 @@ def chains(draw: st.DrawFn) -> BoundChain:
     """Steps and groups, with gates and bounds of all kinds."""
     stages = draw(st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=3))
     members = [
-        replace(step, group=number if len(stage) > 1 else None) for number, stage in enumerate(stages) for step in stage
+        msgspec.structs.replace(step, group=number if len(stage) > 1 else None)
+        for number, stage in enumerate(stages)
+        for step in stage
     ]
     return chain_of(
         *members,

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import msgspec
 from e2e.claude.setup import ENVIRONMENT
 from golden.claude_cases import Action, Case, FileExists, Interrupt, Say, Until
 from world import SYSTEM_PATH
@@ -52,7 +53,7 @@ def run_case(case: Case, program: Path, root: Path) -> CaseRun:
         if case.earlier is None:
             done = _run(case, spec, root, SESSION_ID)
         else:
-            first = replace(spec, prompt=case.earlier)
+            first = msgspec.structs.replace(spec, prompt=case.earlier)
             _run(case._replace(actions=()), first, root, EARLIER_ID)
             done = _run(case, resume(spec, EARLIER_ID, case.prompt), root, SESSION_ID)
         assert not model.uncovered, model.uncovered

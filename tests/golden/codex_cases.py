@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from e2e.codex.setup import environment, shell
 from golden.normalize import normalised
 from golden.recordings import Recording
@@ -67,10 +68,10 @@ def record_codex(name: str, program: Path) -> Recording:
         with ScriptedModel(parse({"rules": list(case.rules)})) as model:
             spec = _spec(case, program, root, model)
             if case.earlier is not None:
-                first = _run(replace(spec, prompt=case.earlier))
+                first = _run(msgspec.structs.replace(spec, prompt=case.earlier))
                 found = codex.reader(spec)({}, "out", first.stdout.splitlines(keepends=True)[0], None)[1]
                 spec = codex.resume(spec, found[0][1]["session_id"], spec.prompt or "")
-                spec = replace(spec, session_tokens=30)
+                spec = msgspec.structs.replace(spec, session_tokens=30)
             done = _run(spec)
             assert not model.uncovered, model.uncovered
         lines = normalised(done.stdout.splitlines(keepends=True), root)

@@ -35,19 +35,19 @@ def changes(before: Run, said: Event) -> dict[str, Any]:
     return {name: after[name] for name, value in asdict(before).items() if after[name] != value}
 
 
-def test_the_statuses_are_exactly_these() -> None:
+def test_statuses_are_complete() -> None:
     ended = {"done", "failed", "stopped", "lost"}
     assert {status.value for status in Status} == {"starting", "running", "waiting"} | ended
     assert {status.value for status in Status if status.ended} == ended
 
 
 @pytest.mark.req("S5-13")
-def test_one_status_set_serves_every_kind_of_run() -> None:
+def test_every_kind_of_run_begins_as_starting() -> None:
     assert {kind.value for kind in Kind} == {"leaf", "chain", "loop", "group", "lead"}
     assert {born(kind=kind).status for kind in Kind} == {Status.STARTING}
 
 
-def test_the_reasons_are_exactly_these() -> None:
+def test_reasons_are_complete() -> None:
     assert {reason.value for reason in Reason} == {
         *("single_run", "marker", "max_iterations", "gate", "budget", "timeout", "idle_timeout", "failures"),
         *("no_progress", "rate_limited", "refused", "no_answer", "start_failed", "exit", "signal", "error"),
@@ -55,7 +55,7 @@ def test_the_reasons_are_exactly_these() -> None:
     }
 
 
-def test_a_run_begins_as_it_was_created() -> None:
+def test_created_run_has_its_recorded_fields() -> None:
     run = born(parent="r0", depth=2, task="t1", step=1, iteration=3)
     assert (run.id, run.root, run.number, run.kind, run.agent) == ("r1", "r1", 7, Kind.LEAF, "a")
     assert (run.parent, run.depth, run.task, run.step, run.iteration) == ("r0", 2, "t1", 1, 3)
@@ -113,55 +113,53 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "data", "expected"), FOLD_TABLE)
-def test_each_type_of_event_changes_exactly_what_it_tells_of(
-    kind: str, data: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_event_changes_only_its_fields(kind: str, data: dict[str, Any], expected: dict[str, Any]) -> None:
     assert changes(born(), event(kind, **data)) == expected
 
 
-def test_the_table_has_every_type_of_event() -> None:
+def test_fold_table_has_every_event_type() -> None:
     assert {kind for kind, _, _ in FOLD_TABLE} >= set(TYPES)
     assert set(TYPES) >= CHANGING
 
 
-def test_the_first_wish_to_stop_is_the_one_that_counts() -> None:
+def test_first_stop_reason_is_kept() -> None:
     asked = apply(born(), event("input", kind="stop", reason="timeout"))
     assert apply(asked, event("input", 2, kind="stop", reason="stopped")).stop_reason is Reason.TIMEOUT
 
 
-def test_costs_known_before_the_end_are_kept_by_an_end_that_knows_none() -> None:
+def test_cost_is_kept_by_an_end_without_cost() -> None:
     paid = apply(born(), event("usage", cost_usd=0.25, tokens=9))
     ended = apply(paid, event("run.ended", 2, status="done", reason="exit"))
     assert (ended.cost_usd, ended.tokens) == (0.25, 9)
 
 
 @pytest.mark.parametrize("odd", [-1, float("nan"), float("inf"), float("-inf"), "7", None, True, [], 1e300])
-def test_a_figure_that_is_none_changes_nothing_that_is_known(odd: Any) -> None:
+def test_invalid_usage_changes_nothing(odd: Any) -> None:
     paid = apply(born(), event("usage", cost_usd=0.25, tokens=9))
     later = apply(paid, event("usage", 2, cost_usd=odd, tokens=odd))
     ended = apply(later, event("run.ended", 3, status="done", reason="exit", cost_usd=odd, tokens=odd))
     assert (later.cost_usd, later.tokens) == (ended.cost_usd, ended.tokens) == (0.25, 9)
 
 
-def test_what_a_run_may_spend_and_how_long_it_may_be_silent_are_known_from_its_birth() -> None:
+def test_created_run_has_budget_and_idle_timeout() -> None:
     run = born(budget_usd=5.0, budget_tokens=1000, idle_timeout=60.0)
     assert (run.budget_usd, run.budget_tokens, run.idle_timeout) == (5.0, 1000, 60.0)
     assert (born().budget_usd, born().budget_tokens, born().idle_timeout) == (None, None, None)
 
 
-def test_a_failure_that_passes_by_itself_is_marked_as_such() -> None:
+def test_transient_failure_is_marked() -> None:
     assert apply(born(), event("run.ended", status="failed", reason="error", transient=True)).transient
     assert not apply(born(), event("run.ended", status="failed", reason="error")).transient
 
 
-def test_a_run_that_waits_for_an_answer_needs_somebody() -> None:
+def test_waiting_question_needs_you() -> None:
     facts = asdict(born()) | {"status": Status.WAITING}
     assert Run(**facts | {"open_questions": ({"id": "q1"},)}).needs_you
     assert not Run(**facts).needs_you
     assert not Run(**facts | {"status": Status.RUNNING, "open_questions": ({"id": "q1"},)}).needs_you
 
 
-def test_a_question_that_came_before_the_sight_of_its_process_waits_from_its_start_on() -> None:
+def test_early_question_waits_from_the_start() -> None:
     asked = apply(born(), event("question", 1, id="a"))
     assert (asked.status, asked.needs_you) == (Status.STARTING, False)
     started = apply(asked, event("run.started", 2, pid=5))
@@ -169,7 +167,7 @@ def test_a_question_that_came_before_the_sight_of_its_process_waits_from_its_sta
     assert apply(started, event("answer", 3, id="a")).status is Status.RUNNING
 
 
-def test_a_run_waits_until_its_last_question_is_answered() -> None:
+def test_run_waits_until_the_last_answer() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5)]
     story += [event("question", 2, id="a"), event("question", 3, id="b"), event("answer", 4, id="a")]
     assert (fold(story).status, fold(story).needs_you) == (Status.WAITING, True)
@@ -177,7 +175,7 @@ def test_a_run_waits_until_its_last_question_is_answered() -> None:
     assert (fold(story).status, fold(story).needs_you) == (Status.RUNNING, False)
 
 
-def test_what_a_turn_asked_goes_with_it() -> None:
+def test_end_of_a_turn_closes_its_questions() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("question", 2, id="a")]
     story.append(event("question", 3, id="b", parent="tool"))
     story.append(event("turn.ended", 4, result="one", idle=True))
@@ -188,7 +186,7 @@ def test_what_a_turn_asked_goes_with_it() -> None:
     assert fold(late).status is Status.WAITING
 
 
-def test_a_session_waits_between_its_turns() -> None:
+def test_session_waits_between_turns() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("turn.started", 2)]
     story.append(event("turn.ended", 3, result="one", idle=True))
     assert (fold(story).status, fold(story).needs_you, fold(story).result) == (Status.WAITING, False, "one")
@@ -199,12 +197,12 @@ def test_a_session_waits_between_its_turns() -> None:
 
 
 @pytest.mark.parametrize("events", [[], [event("text", text="x")], [event("run.ended", status="done", reason="exit")]])
-def test_a_story_that_does_not_begin_with_a_birth_is_refused(events: list[Event]) -> None:
+def test_fold_needs_run_created_first(events: list[Event]) -> None:
     with pytest.raises(ValueError):
         fold(events)
 
 
-def test_a_run_is_a_value_that_nobody_can_change() -> None:
+def test_run_is_immutable() -> None:
     with pytest.raises(AttributeError):
         born().status = Status.DONE  # type: ignore[misc]
 
@@ -214,7 +212,7 @@ ENDINGS = [(kind, data) for kind, data, _ in FOLD_TABLE if kind == "run.ended"]
 
 
 @given(st.lists(rows, max_size=30))
-def test_the_fold_is_total_and_goes_event_by_event(story: list[tuple[str, dict[str, Any]]]) -> None:
+def test_fold_equals_apply_of_each_event(story: list[tuple[str, dict[str, Any]]]) -> None:
     events = [event(kind, seq, **data) for seq, (kind, data) in enumerate([("run.created", CREATED), *story])]
     run = fold(events)
     step_by_step: Run | None = None
@@ -225,7 +223,7 @@ def test_the_fold_is_total_and_goes_event_by_event(story: list[tuple[str, dict[s
 
 
 @given(st.lists(rows, max_size=10), st.sampled_from(ENDINGS), st.lists(rows, max_size=10))
-def test_an_ended_run_never_changes(
+def test_ended_run_never_changes(
     before: list[tuple[str, dict[str, Any]]],
     ending: tuple[str, dict[str, Any]],
     late: list[tuple[str, dict[str, Any]]],
@@ -238,13 +236,13 @@ def test_an_ended_run_never_changes(
 
 
 @pytest.mark.req("S3-23")
-def test_the_session_is_captured_once_and_its_transcript_when_it_is_known() -> None:
+def test_first_session_is_kept() -> None:
     run = apply(born(), event("session", session_id="one", transcript=None))
     run = apply(run, event("session", session_id="two", transcript="/t"))
     assert (run.session_id, run.transcript) == ("one", "/t")
 
 
-def test_another_session_takes_the_place_of_the_one_that_was_cleared_and_of_no_other() -> None:
+def test_new_session_replaces_only_a_cleared_one() -> None:
     run = apply(born(), event("session", session_id="one", transcript="/t"))
     for other in (None, "zero"):
         assert apply(run, event("session", session_id="two", instead_of=other)).session_id == "one"

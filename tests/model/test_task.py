@@ -60,19 +60,19 @@ tasks = st.builds(
 
 @pytest.mark.req("S2-07", "S2-08", "S2-85")
 @given(records)
-def test_a_record_comes_back_as_it_was(record: Handoff) -> None:
+def test_hand_off_survives_json(record: Handoff) -> None:
     assert msgspec.json.decode(msgspec.json.encode(record), type=Handoff) == record
 
 
 @pytest.mark.req("S2-09", "S2-85")
 @given(tasks)
-def test_a_task_comes_back_as_it_was(task: Task) -> None:
+def test_task_survives_json(task: Task) -> None:
     assert msgspec.json.decode(msgspec.json.encode(task), type=Task) == task
 
 
 @pytest.mark.req("S2-03", "S2-04", "S2-85")
 @pytest.mark.parametrize("planning", [None, Planning(summary="s")])
-def test_the_agent_at_work_is_known_of_either_kind_of_task(planning: Planning | None) -> None:
+def test_begin_sets_the_current_agent(planning: Planning | None) -> None:
     task, record = begun(replace(TASK, planning=planning))
     assert (task.current_agent, task.handoffs, task.planning) == ("developer", 1, planning)
     assert (record.agent, record.started_at, record.completed_at, record.output) == ("developer", 2.0, None, "")
@@ -80,21 +80,21 @@ def test_the_agent_at_work_is_known_of_either_kind_of_task(planning: Planning | 
 
 
 @pytest.mark.req("S2-15", "S2-85")
-def test_planning_carries_the_hand_offs_on() -> None:
+def test_plan_keeps_the_hand_offs() -> None:
     task, record = begun()
     planned = Plan("t1", Planning("short", ("a",))).apply_to(task, [record], 3.0).task
     assert replace(planned, planning=None, updated_at=task.updated_at) == task
     assert planned.planning == Planning("short", ("a",))
 
 
-def test_a_task_that_is_not_there_is_not_found() -> None:
+def test_unknown_task_is_not_found() -> None:
     orders: list[Order] = [SetStatus("t1", TaskStatus.ACTIVE), Plan("t1", Planning()), Begin("t1", "h", "r", "a", 0)]
     for order in orders:
         with pytest.raises(NotFound, match="t1"):
             order.apply_to(None, [], 1.0)
 
 
-def test_a_task_is_created_once() -> None:
+def test_existing_task_is_not_created_again() -> None:
     with pytest.raises(Conflict, match="already"):
         Create(TASK).apply_to(TASK, [], 1.0)
 
@@ -103,7 +103,7 @@ def test_a_task_is_created_once() -> None:
 @pytest.mark.parametrize("status", [Status.FAILED, Status.STOPPED, Status.LOST])
 @pytest.mark.parametrize("result", [None, "", "half of it"])
 @pytest.mark.parametrize("error", [None, "it broke"])
-def test_what_did_not_end_well_never_looks_as_if(status: Status, result: str | None, error: str | None) -> None:
+def test_output_of_a_failed_run_begins_with_the_reason(status: Status, result: str | None, error: str | None) -> None:
     run = msgspec.structs.replace(RUN, status=status, reason=Reason.EXIT, result=result, error=error)
     said = output_of(run)
     assert said.startswith(f"{status} (exit)")
@@ -111,7 +111,7 @@ def test_what_did_not_end_well_never_looks_as_if(status: Status, result: str | N
     assert (result or "") in said
 
 
-def test_only_a_run_that_is_a_hand_off_closes_one() -> None:
+def test_only_a_hand_off_run_closes_a_hand_off() -> None:
     assert closing(msgspec.structs.replace(RUN, handoff=None)) is None
     order = closing(msgspec.structs.replace(RUN, status=Status.DONE, reason=Reason.SINGLE_RUN, result="fine"))
     assert order == Close("t1", "h1", "fine", Status.DONE, Reason.SINGLE_RUN)
@@ -127,9 +127,7 @@ def test_only_a_run_that_is_a_hand_off_closes_one() -> None:
         *((replace(TASK, status=TaskStatus.COMPLETED), Status.DONE, False),),
     ],
 )
-def test_the_queue_goes_on_when_its_task_is_free_and_all_went_well(
-    task: Task, last: Status | None, goes_on: bool
-) -> None:
+def test_next_item_needs_a_free_task_and_success(task: Task, last: Status | None, goes_on: bool) -> None:
     item = Queued("q1", "do it", "developer", 1.0)
     record = replace(begun()[1], status=last) if last else None
     assert next_queued(replace(task, queue=(item,)), record) == (item if goes_on else None)
@@ -139,7 +137,7 @@ def test_the_queue_goes_on_when_its_task_is_free_and_all_went_well(
 
 @pytest.mark.req("S2-B03")
 @pytest.mark.parametrize("elsewhere", [True, False])
-def test_the_queue_of_a_task_from_elsewhere_goes_on_only_after_a_turn_here(elsewhere: bool) -> None:
+def test_imported_queue_waits_for_a_hand_off(elsewhere: bool) -> None:
     item = Queued("q1", "do it", "developer", 1.0)
     brought = replace(TASK, status=TaskStatus.WAITING, brought=True, brought_handoffs=1, handoffs=1, queue=(item,))
     told = Handoff("h0", "t1", 1, "r0", "qa", 0, 1.0, 2.0, Status.DONE, Reason.SINGLE_RUN, "fine", elsewhere=elsewhere)
@@ -203,7 +201,7 @@ def order_of(world: World, move: str, number: int) -> Order:
 @pytest.mark.req("S2-50", "S2-80", "S2-B02")
 @settings(max_examples=300)
 @given(moves)
-def test_whatever_is_ordered_the_task_tells_the_truth_about_its_records(sequence: list[tuple[str, int]]) -> None:
+def test_task_agrees_with_its_records_after_any_orders(sequence: list[tuple[str, int]]) -> None:
     world = World()
     for move, number in sequence:
         before, records = world.task, dict(world.records)

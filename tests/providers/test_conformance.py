@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from golden.recordings import Recordings
 from providers.streams import recorded
@@ -63,7 +64,10 @@ def streams() -> tuple[RecordedOutput, ...]:
 
 @cache
 def subject(provider: str) -> Subject:
-    plain = (RecordedOutput(LOOP, PLAIN_TEXT), RecordedOutput(replace(LOOP, loop=False), PLAIN_TEXT, Ended(3)))
+    plain = (
+        RecordedOutput(LOOP, PLAIN_TEXT),
+        RecordedOutput(msgspec.structs.replace(LOOP, loop=False), PLAIN_TEXT, Ended(3)),
+    )
     recordings = {"claude": lambda: golden("claude") + streams(), "codex": lambda: golden("codex")}
     return Subject(PROVIDERS[provider], AGENTS[provider], recordings.get(provider, lambda: plain)())
 
@@ -118,7 +122,7 @@ def optimistic_verdict(state: State, exit: ProcessExit, reason: Reason | None) -
 
 
 def forgetful_resume(spec: Spec, session: str, prompt: str) -> Spec:
-    return replace(spec, argv=(spec.argv[0], session), cwd="/", prompt=prompt)
+    return msgspec.structs.replace(spec, argv=(spec.argv[0], session), cwd="/", prompt=prompt)
 
 
 class ReadsAnything:
@@ -152,7 +156,10 @@ BREAKS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"sessions": Sessions(forgetful_resume, lambda *_: ["x"])},
         {"sessions_resume", "transcripts_stay_inside"},
     ),
-    "prompt": ({"with_prompt": lambda spec, prompt: replace(spec, prompt=prompt, cwd="/")}, {"prompt_can_be_replaced"}),
+    "prompt": (
+        {"with_prompt": lambda spec, prompt: msgspec.structs.replace(spec, prompt=prompt, cwd="/")},
+        {"prompt_can_be_replaced"},
+    ),
     "definitions": ({"definitions": ReadsAnything()}, {"definitions_read_anything"}),
     "privileges": ({"privileges": FindsNothing()}, {"privileges_are_found"}),
     "pricing": ({"pricing": Pricing(lambda argv, usd: ("x",), lambda state: -1)}, {"pricing_keeps_arguments"}),

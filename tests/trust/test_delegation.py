@@ -356,9 +356,9 @@ def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(pla
         before, birth = stage.spec(worker), restore._read_run(stage.engine.directory(worker), None)
         assert birth is not None
         after = msgspec.json.decode(birth[1].spec, type=Spec)
-        assert before.leave
-        assert before.vouched
-        assert (after.leave, after.vouched) == (before.leave, before.vouched)
+        assert before.delegation
+        assert before.approvals
+        assert (after.delegation, after.approvals) == (before.delegation, before.approvals)
 
     play(scene)
 
@@ -395,7 +395,7 @@ def test_bypass_is_never_handed_on_from_a_project_that_nobody_vouches_for(play: 
         assert "never hands on" in (await stage.notices(worker))[0]
         # Neither by one in between whom the user trusts.
         middle = await stage.start("middle", lead)
-        assert stage.spec(middle).unvouched
+        assert stage.spec(middle).untrusted_instructions
         assert stage.mode(await stage.start("worker", middle)) != BYPASS
         # Not even if the user let the first one work like that.
         wild = await stage.start("lead", args=("--dangerously-skip-permissions",))
@@ -418,9 +418,9 @@ def test_in_a_folder_that_the_user_vouches_for_an_edge_counts_for_everything(pla
 def test_the_users_own_agent_by_its_path_is_nobodys_project(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         path = define(stage.user, "lead")
-        assert not stage.spec(await stage.start(str(path))).unvouched
-        assert not stage.spec(await stage.start("lead")).unvouched
-        assert stage.spec(await stage.start(str(define(stage.project, "lead2")))).unvouched
+        assert not stage.spec(await stage.start(str(path))).untrusted_instructions
+        assert not stage.spec(await stage.start("lead")).untrusted_instructions
+        assert stage.spec(await stage.start(str(define(stage.project, "lead2")))).untrusted_instructions
 
     play(scene)
 

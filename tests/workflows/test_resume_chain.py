@@ -7,12 +7,12 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 

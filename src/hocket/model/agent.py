@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -22,21 +24,20 @@ class Definition:
     """The only MCP servers that it may use; None for all that its CLI finds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True, rename={"privileges": "wishes", "untrusted_servers": "strangers"}):
     """Something of a project that an agent may use only because the user approved it or trusts the folder."""
 
     what: str
     """What asks for it."""
     folder: str
-    wishes: tuple[str, ...] = ()
+    privileges: tuple[str, ...] = ()
     replaced: str | None = None
     """What of the user's own it replaces."""
     file: str | None = None
     """The definition that has to be approved; None for the folder."""
     sha256: str | None = None
     """The hash of the approved definition."""
-    strangers: tuple[str, ...] | None = None
+    untrusted_servers: tuple[str, ...] | None = None
     """Of a trusted folder: untrusted servers around it, which are disabled."""
 
 

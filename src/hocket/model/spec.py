@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct
 
 from hocket.model.agent import Approval, DelegationGrant
 
@@ -15,8 +16,11 @@ SESSION = "\0session"
 and for its session. Real arguments cannot contain NUL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(
+    Struct,
+    frozen=True,
+    rename={"approvals": "vouched", "delegation": "leave", "untrusted_instructions": "unvouched"},
+):
     """One process to start, completely resolved."""
 
     agent: str
@@ -32,7 +36,7 @@ class Spec:
     timeout: float | None = None
     max_output: int = 2 * 1024**3
     stop_grace: float = 5.0
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
     """Files to write into the run's directory before the start, by name."""
     session: bool = False
     """Keep its input open after the first turn."""
@@ -62,16 +66,15 @@ class Spec:
     """The only agents that it may start; None for any."""
     known_as: str | None = None
     """The name in delegation grants: its alias, else the name in its definition."""
-    unvouched: bool = False
+    untrusted_instructions: bool = False
     """True if its instructions, or those of an ancestor, come from an untrusted project."""
-    vouched: tuple[Approval, ...] = ()
+    approvals: tuple[Approval, ...] = ()
     """The approvals that it relies on; checked again before a resume."""
-    leave: DelegationGrant | None = None
+    delegation: DelegationGrant | None = None
     """The grant that let its parent start it; checked again before a resume."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Limits of a chain or a step; None for no limit."""
 
     budget_usd: float | None = None
@@ -84,8 +87,7 @@ class Bounds:
     """Iterations in a row without a change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worktree:
+class Worktree(Struct, frozen=True):
     """A git worktree of one step of a chain, with its own branch."""
 
     repository: str
@@ -96,8 +98,7 @@ class Worktree:
     """The commit that it was created at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(Struct, frozen=True, rename={"untrusted_servers": "strangers"}):
     """A step's own worktree, before it exists."""
 
     repository: str
@@ -105,12 +106,11 @@ class Isolation:
     """The step's directory inside the repository."""
     tree: Worktree | None = None
     """The worktree of the step in the chain that is resumed."""
-    strangers: tuple[str, ...] | None = None
+    untrusted_servers: tuple[str, ...] | None = None
     """Of a trusted agent: untrusted servers around all worktrees and its project, which are disabled by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderApproval:
+class FolderApproval(Struct, frozen=True):
     """The approved content of a step's folder, which may change before the step starts."""
 
     settings: str
@@ -123,8 +123,7 @@ class FolderApproval:
     """The process to start if the content has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a bound chain, or one member of a group."""
 
     agent: str
@@ -142,8 +141,7 @@ class Step:
     approval: FolderApproval | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoundChain:
+class BoundChain(Struct, frozen=True):
     """A chain with all agents resolved."""
 
     name: str

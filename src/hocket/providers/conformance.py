@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hocket.config import PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
@@ -432,7 +434,7 @@ def sessions_resume(subject: Subject) -> None:
     second = sessions.resume(first, "session-2", "")
     for resumed, session in ((first, "session-1"), (second, "session-2")):
         _require(session in resumed.argv, f"{session} is not in {resumed.argv}")
-        same = replace(resumed, argv=spec.argv, prompt=spec.prompt)
+        same = msgspec.structs.replace(resumed, argv=spec.argv, prompt=spec.prompt)
         _require(same == spec, "resume changes more than the arguments and the prompt")
         _require([word for word in spec.argv if word not in resumed.argv] == [], "resume drops arguments")
     _require("session-1" not in second.argv, "a run that is resumed twice names both sessions")

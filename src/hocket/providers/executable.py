@@ -6,8 +6,9 @@ Each line of its standard output is a ``text`` event, each line of its standard 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
 from hocket.errors import PromptError

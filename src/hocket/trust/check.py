@@ -109,7 +109,7 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
         disabled = approvals.disabled(place, definition.path if definition else None)
         return replace(agent, changed=approvals.changed(place), disabled=disabled, approvals=approved)
     servers = approvals.untrusted_servers(place)
-    approved += tuple(Approval(found.name, one, (_FOLDER_PRIVILEGES,), strangers=servers) for one in folders)
+    approved += tuple(Approval(found.name, one, (_FOLDER_PRIVILEGES,), untrusted_servers=servers) for one in folders)
     return replace(agent, trusted=True, untrusted_servers=servers, approvals=approved)
 
 
@@ -319,7 +319,7 @@ def _checked(approval: Approval, approvals: Approvals) -> tuple[Approval]:
     """Raise NotTrusted unless the folder is trusted."""
     if not approvals.trusts(approval.folder):
         target = approvals.changed(approval.folder) or approval.folder
-        raise not_trusted(approval.what, approval.wishes, target, approvals, approval.replaced)
+        raise not_trusted(approval.what, approval.privileges, target, approvals, approval.replaced)
     return (approval,)
 
 
@@ -330,14 +330,14 @@ def check_again(approval: Approval, approvals: Approvals) -> None:
         _checked(approval, approvals)
     elif not approvals.config.lists(approval.folder):
         if not approvals.trusts_file(file):
-            raise not_trusted(approval.what, approval.wishes, file, approvals, approval.replaced)
+            raise not_trusted(approval.what, approval.privileges, file, approvals, approval.replaced)
         if _digest(file, approvals) != approval.sha256:
             raise NotTrusted(
                 f"{file} has changed, and its earlier content is no longer approved",
                 "start a new run, which uses the approved content",
             )
-    if approval.strangers is not None:
-        check_untrusted_servers(approval.what, approval.folder, approval.strangers, approvals)
+    if approval.untrusted_servers is not None:
+        check_untrusted_servers(approval.what, approval.folder, approval.untrusted_servers, approvals)
 
 
 def check_untrusted_servers(what: str, folder: str, known: Collection[str], approvals: Approvals) -> None:

@@ -74,7 +74,7 @@ class _StoredSpec(msgspec.Struct):
     permission_mode: str | None = None
     allowed_agents: tuple[str, ...] | None = None
     known_as: str | None = None
-    unvouched: bool = False
+    untrusted_instructions: bool = msgspec.field(default=False, name="unvouched")
 
 
 def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> DelegationLimits:
@@ -92,7 +92,7 @@ def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> D
         AgentIdentity(spec.known_as or spec.agent, os.path.realpath(spec.definition) if spec.definition else None),
         spec.permission_mode or _UNKNOWN_MODE,
         spec.allowed_agents,
-        spec.unvouched,
+        spec.untrusted_instructions,
         spec.env,
     )
     return DelegationLimits(caller, deadline)
@@ -208,7 +208,7 @@ def in_time(bound: Spec | BoundChain, limits: DelegationLimits, now: float) -> S
     left = limits.deadline - now
     if left <= 0:
         raise LimitReached("time: the caller has none left", "start it outside of that run, or give the run more time")
-    return replace(bound, timeout=left if bound.timeout is None else min(left, bound.timeout))
+    return msgspec.structs.replace(bound, timeout=left if bound.timeout is None else min(left, bound.timeout))
 
 
 # --- Names --------------------------------------------------------------------------------------------------

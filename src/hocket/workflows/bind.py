@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.resolve import resolve
@@ -119,7 +121,7 @@ def bind(
     if request.agent is not None:
         alone = _StepRequest("agent", StepConfig(request.agent, timeout=request.timeout), _NO_CHAIN)
         spec = _spec(alone, find(alone.agent), request, find, _options(request, _NO_CHAIN, config))
-        return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
+        return msgspec.structs.replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     delegation.check_gates(request.until, named, ceiling, approvals)
     chain = named or _parsed_chain((request.dsl or "").strip())
@@ -355,7 +357,8 @@ def _step(
             options = replace(options, own_branch=True)
             agent = agent_in_worktree(agent, find.approvals)
             repository, inside = find.repository(cwd)
-            isolation = Isolation(repository, inside, strangers=agent.untrusted_servers if agent.trusted else None)
+            servers = agent.untrusted_servers if agent.trusted else None
+            isolation = Isolation(repository, inside, untrusted_servers=servers)
         made = partial(_spec, requested, request=request, find=find, options=options, task=task)
         spec = made(agent)
         without = partial(made, without_trust(agent))
@@ -443,9 +446,9 @@ def _spec(
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
         known_as=granted.known_as,
-        unvouched=granted.untrusted,
-        vouched=() if agent.provider == PROGRAM else (*agent.approvals, *by_args, *find.mode),
-        leave=granted.delegation,
+        untrusted_instructions=granted.untrusted,
+        approvals=() if agent.provider == PROGRAM else (*agent.approvals, *by_args, *find.mode),
+        delegation=granted.delegation,
     )
 
 
@@ -568,7 +571,7 @@ def _shown(argument: str) -> str:
 
 def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
     """The limits that are set."""
-    limits = {name: getattr(bounds, name) for name in Bounds.__slots__} | more
+    limits = {name: getattr(bounds, name) for name in Bounds.__struct_fields__} | more
     return {name: value for name, value in limits.items() if value is not None}
 
 

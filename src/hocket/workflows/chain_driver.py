@@ -7,16 +7,17 @@ for steps that run at the same time, a group whose children are such leaves and 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hocket.chain import decide
 from hocket.chain.decide import AskUser, Decision, Finished, Measure, Outcome, Pause, RunGate, Start
@@ -434,7 +435,7 @@ class Chains:
             return None
         state.add_gate(index, data)
         last = state.history[index].last
-        return last and replace(last, gate=verdict.passed)
+        return last and dataclasses.replace(last, gate=verdict.passed)
 
     async def _measure(self, state: ChainState, decision: Measure) -> Outcome | None:
         """Record whether the last iteration changed anything, or had a result that no earlier one had."""
@@ -450,7 +451,7 @@ class Chains:
             return None
         state.add_snapshot(step, data)
         last = state.history[step].last
-        return last and replace(last, progress=changed or is_new)
+        return last and dataclasses.replace(last, progress=changed or is_new)
 
     async def _take_baseline(self, state: ChainState, step: int) -> None:
         """Take the snapshot before the first iteration. It is recorded together with the start of that one."""

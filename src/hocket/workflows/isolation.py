@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, FolderApproval, Spec, Step, Worktree
@@ -36,7 +38,7 @@ def worktrees_folder(home: str) -> str:
 
 
 def without_trust(agent: Agent) -> Agent:
-    approved = tuple(one for one in agent.approvals if one.strangers is None)
+    approved = tuple(one for one in agent.approvals if one.untrusted_servers is None)
     return replace(agent, trusted=False, untrusted_servers=(), approvals=approved)
 
 
@@ -65,7 +67,7 @@ def approval_of(
         f" hooks and servers; to review them: {approve_command(cwd)}"
     )
     spec, around = unapproved(), above(trees) if isolated else outside(cwd)
-    without = replace(spec, notices=(*spec.notices, others))
+    without = structs.replace(spec, notices=(*spec.notices, others))
     return FolderApproval(fingerprint(cwd), servers_written_in(around), approvals.cover.users, without)
 
 
@@ -77,15 +79,15 @@ def reapproved(step: Step, home: str) -> Step:
     if step.approval is None:
         return step
     settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
-    return with_current_servers(replace(step, approval=replace(step.approval, settings=settings)), home)
+    return with_current_servers(structs.replace(step, approval=structs.replace(step.approval, settings=settings)), home)
 
 
 def with_current_servers(step: Step, home: str) -> Step:
     """The same step with the servers above its directory as they are now, under the same condition."""
-    if step.approval is None or (step.isolation is not None and step.isolation.strangers is None):
+    if step.approval is None or (step.isolation is not None and step.isolation.untrusted_servers is None):
         return step  # Without the names of the disabled servers nothing can be compared.
     around = above(worktrees_folder(home)) if step.isolation else outside(step.spec.cwd)
-    return replace(step, approval=replace(step.approval, servers=servers_written_in(around)))
+    return structs.replace(step, approval=structs.replace(step.approval, servers=servers_written_in(around)))
 
 
 def spec_in_directory(step: Step, tree: Worktree | None) -> Spec:
@@ -98,7 +100,7 @@ def spec_in_directory(step: Step, tree: Worktree | None) -> Spec:
         inside = step.isolation.inside
         raise UsageError(f"{inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
     spec = step.spec if step.approval is None or _is_as_approved(cwd, step.approval) else step.approval.without
-    return replace(spec, cwd=cwd)
+    return structs.replace(spec, cwd=cwd)
 
 
 def has_restrictions(before: Spec, trusted: Spec, spec: Spec) -> bool:

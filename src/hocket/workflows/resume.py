@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hocket.chain.parse import parse, render
 from hocket.config import caller_environment
@@ -136,19 +136,19 @@ def check_approvals(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
 
 
 def _check_spec(spec: Spec, home: str) -> None:
-    if spec.vouched or spec.leave:
+    if spec.approvals or spec.delegation:
         approvals = users_approvals(home, spec.env)
-        for one in spec.vouched:
+        for one in spec.approvals:
             check_directory(one.folder)
             check_again(one, approvals)
-        check_delegation(spec.leave, approvals)
+        check_delegation(spec.delegation, approvals)
 
 
 def _check_servers_above(step: Step, home: str) -> None:
     """Raise if a trusted agent would find unapproved servers above its worktree."""
-    if step.isolation is not None and step.isolation.strangers is not None:
+    if step.isolation is not None and step.isolation.untrusted_servers is not None:
         approvals = users_approvals(home, step.spec.env)
-        check_untrusted_servers(step.agent, worktrees_folder(home), step.isolation.strangers, approvals)
+        check_untrusted_servers(step.agent, worktrees_folder(home), step.isolation.untrusted_servers, approvals)
 
 
 def _with_secrets(record: bytes, request: ResumeRequest) -> bytes:

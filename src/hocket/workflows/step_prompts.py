@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hocket.chain.variables import PREVIOUS, TASK, fill
 from hocket.errors import PromptError, UsageError

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from hocket.config import CROSS_SESSION, PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
@@ -60,7 +62,7 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
-    return replace(spec, prompt=checked_prompt(spec.agent, prompt))
+    return msgspec.structs.replace(spec, prompt=checked_prompt(spec.agent, prompt))
 
 
 def resume(spec: Spec, session: str, prompt: str) -> Spec:
@@ -70,7 +72,7 @@ def resume(spec: Spec, session: str, prompt: str) -> Spec:
     at = spec.argv.index(SESSION) - 1
     before = spec.argv[: at - 3] if spec.argv[at - 3 : at - 2] == ("--resume",) else spec.argv[:at]
     argv = (*before, "--resume", session, "--fork-session", *spec.argv[at:])
-    return replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt, CONTINUE))
+    return msgspec.structs.replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt, CONTINUE))
 
 
 def bound(argv: Sequence[str], usd: float) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def inputs(server: Server, run: Run) -> list[dict[str, Any]]:
     return [event["data"] for event in server.events(run["id"], follow=0) if event["type"] == "input"]
 
 
-def test_a_message_reaches_the_same_process_and_is_answered_by_a_turn(shared: Server) -> None:
+def test_message_starts_a_turn_of_the_same_process(shared: Server) -> None:
     run = idle(shared)
     taken = say(shared, run, text="second").json()["data"]
     assert taken["run"] == run["id"]
@@ -67,7 +67,7 @@ def test_a_message_reaches_the_same_process_and_is_answered_by_a_turn(shared: Se
     assert [data["id"] for data in inputs(shared, run)] == [taken["id"]]
 
 
-def test_the_same_key_says_the_same_thing_once(shared: Server) -> None:
+def test_repeated_key_sends_once(shared: Server) -> None:
     run = idle(shared)
     taken = [say(shared, run, "again", text="second", interrupt=True).json()["data"] for _ in range(3)]
     assert taken == [{"run": run["id"], "id": "again", "ahead": 0}] * 3
@@ -75,7 +75,7 @@ def test_the_same_key_says_the_same_thing_once(shared: Server) -> None:
     assert [data["kind"] for data in inputs(shared, run)] == ["interrupt", "message"]
 
 
-def test_an_interruption_comes_before_the_text(shared: Server) -> None:
+def test_interrupt_comes_before_the_text(shared: Server) -> None:
     run = shared.start_run("claude", prompt="wait", session=True)
     until(shared, run, lambda now: now["last"] == "working")
     say(shared, run, interrupt=True, text="something else")
@@ -100,12 +100,12 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("route", "body"), BAD.values(), ids=list(BAD))
-def test_a_body_that_makes_no_sense_is_400(shared: Server, route: str, body: dict[str, Any]) -> None:
+def test_invalid_message_body_is_refused(shared: Server, route: str, body: dict[str, Any]) -> None:
     run = shared.start_run("echo-args")
     assert shared.post(f"/api/runs/{run['id']}/{route}", body).status_code == 400
 
 
-def test_a_question_is_shown_and_answered(shared: Server) -> None:
+def test_question_is_shown_and_answered(shared: Server) -> None:
     run = asking(shared)
     (question,) = run["questions"]
     plain = {"id", "run", "number", "kind", "text", "tool", "input", "suggestions", "rule"}
@@ -122,7 +122,7 @@ def test_a_question_is_shown_and_answered(shared: Server) -> None:
     assert late.status_code == 409
 
 
-def test_an_answer_may_be_sent_again_with_its_key_and_with_no_other(shared: Server) -> None:
+def test_answer_is_repeatable_with_its_key(shared: Server) -> None:
     run = asking(shared, "ask and hold")
     first = answer(shared, run, "k1", allow=True)
     again = answer(shared, run, "k1", allow=True)
@@ -137,14 +137,14 @@ def test_an_answer_may_be_sent_again_with_its_key_and_with_no_other(shared: Serv
     (shared.project / "go").unlink()
 
 
-def test_a_key_whose_answer_was_refused_may_be_used_again(shared: Server) -> None:
+def test_key_of_a_refused_answer_is_free(shared: Server) -> None:
     run = asking(shared)
     assert answer(shared, run, "k", allow=True, question="nosuch").status_code == 409
     assert answer(shared, run, "k", allow=True).status_code == 200
     shared.ended(run["id"])
 
 
-def test_which_of_several_questions_is_meant_has_to_be_said(shared: Server) -> None:
+def test_answer_names_one_of_several_questions(shared: Server) -> None:
     run = shared.start_run("claude", prompt="ask twice", on_question="ask")
     asked = until(shared, run, lambda now: len(now["questions"]) == 2)["questions"]
     refused = answer(shared, run, allow=True)
@@ -155,7 +155,7 @@ def test_which_of_several_questions_is_meant_has_to_be_said(shared: Server) -> N
     shared.ended(run["id"])
 
 
-def test_a_chain_shows_what_is_asked_below_it_and_is_answered_for(shared: Server) -> None:
+def test_question_below_a_chain_is_answered_at_the_chain(shared: Server) -> None:
     chain = shared.start_run("claude", dsl=True, prompt="ask me", on_question="ask")
     asked = until(shared, chain, lambda now: now["questions"])
     (question,), (leaf,) = asked["questions"], asked["children"]
@@ -168,7 +168,7 @@ def test_a_chain_shows_what_is_asked_below_it_and_is_answered_for(shared: Server
     assert (ended["result"], ended["questions"]) == ("you said: ask me [allowed touch x0]", [])
 
 
-def test_a_chain_shows_the_questions_of_all_below_it_and_an_agent_its_own_alone(shared: Server) -> None:
+def test_chain_shows_all_questions_below_it(shared: Server) -> None:
     chain = shared.start_run("sleeper", dsl=True)
     (leaf,) = until(shared, chain, lambda now: now["children"])["children"]
     below = [asking(shared, parent=leaf["id"]) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_a_chain_shows_the_questions_of_all_below_it_and_an_agent_its_own_alone(
     assert shared.show(chain["id"])["questions"] == []
 
 
-def test_an_answer_to_one_question_is_no_answer_to_the_next(shared: Server) -> None:
+def test_answer_applies_to_one_question(shared: Server) -> None:
     run = asking(shared, "ask, then choose")
     (first,) = run["questions"]
     answer(shared, run, allow=False, question=first["id"])
@@ -192,7 +192,7 @@ def test_an_answer_to_one_question_is_no_answer_to_the_next(shared: Server) -> N
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_no_run_answers_for_itself_or_for_what_is_below_it(shared: Server, unix: bool) -> None:
+def test_run_cannot_answer_questions(shared: Server, unix: bool) -> None:
     parent = shared.start_run("sleeper")
     token = token_of(shared, parent)
     child = asking(shared, token=token)
@@ -203,7 +203,7 @@ def test_no_run_answers_for_itself_or_for_what_is_below_it(shared: Server, unix:
     shared.post(f"/api/runs/{parent['id']}/stop", {})
 
 
-def test_a_run_may_talk_to_what_is_below_it(shared: Server) -> None:
+def test_run_may_send_to_descendants(shared: Server) -> None:
     parent = shared.start_run("sleeper")
     token = token_of(shared, parent)
     child = idle(shared, token=token)
@@ -213,7 +213,7 @@ def test_a_run_may_talk_to_what_is_below_it(shared: Server) -> None:
     shared.post(f"/api/runs/{parent['id']}/stop", {})
 
 
-def test_a_session_that_is_resumed_and_followed_answers_with_its_events(shared: Server) -> None:
+def test_followed_resume_streams_events(shared: Server) -> None:
     first = shared.ended(shared.start_run("claude", prompt="first")["id"])
     resumed = shared.post(f"/api/runs/{first['id']}/resume?follow=1", {"prompt": "second"})
     assert (resumed.status_code, resumed.text.count('"run.ended"')) == (201, 1)
@@ -221,7 +221,7 @@ def test_a_session_that_is_resumed_and_followed_answers_with_its_events(shared: 
     assert (run["resumed_from"], run["result"]) == (first["id"], "you said: second")
 
 
-def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
+def test_repeated_key_resumes_once(shared: Server) -> None:
     first = shared.ended(shared.start_run("claude", prompt="first")["id"])
     path = f"/api/runs/{first['id']}/resume"
     made = [shared.post(path, {"prompt": "second"}, headers={"idempotency-key": "r1"}) for _ in range(2)]
@@ -236,7 +236,7 @@ def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
 
 
 @pytest.mark.req("S1-45")
-def test_a_session_whose_folder_is_no_longer_approved_is_refused_as_a_start_would_be(shared: Server) -> None:
+def test_resume_checks_the_approval_of_the_folder(shared: Server) -> None:
     folder = os.path.realpath(shared.project)
     approve(str(shared.home), FOLDER, folder, Cover().folder(folder))
     first = shared.ended(shared.start_run("claude", prompt="first")["id"])
@@ -251,7 +251,7 @@ def test_a_session_whose_folder_is_no_longer_approved_is_refused_as_a_start_woul
     assert f"hocket trust {folder}" in error["hint"]
 
 
-def test_only_an_ended_run_with_a_session_can_be_resumed(shared: Server) -> None:
+def test_resume_needs_an_ended_session(shared: Server) -> None:
     live = idle(shared)
     plain = shared.ended(shared.start_run("echo-args")["id"])
     chain = shared.ended(shared.start_run("claude -> claude", dsl=True, prompt="x")["id"])
@@ -259,7 +259,7 @@ def test_only_an_ended_run_with_a_session_can_be_resumed(shared: Server) -> None
         assert shared.post(f"/api/runs/{run['id']}/resume", {}).status_code == 409
 
 
-def test_a_run_resumes_nothing(shared: Server) -> None:
+def test_run_cannot_resume(shared: Server) -> None:
     """The new run would lie outside of its own tree, where no limit and no stop of its parents reaches it."""
     parent = shared.start_run("sleeper")
     token = token_of(shared, parent)
@@ -287,7 +287,7 @@ def chain_of(server: Server, task: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("S2-50", "S2-90")
-def test_a_hand_off_that_is_gone_on_with_gets_a_record_of_its_own(shared: Server) -> None:
+def test_resumed_hand_off_gets_a_new_record(shared: Server) -> None:
     task, first = handed(shared)
     before = chain_of(shared, task)
     path = f"/api/runs/{first['id']}/resume"
@@ -307,7 +307,7 @@ def test_a_hand_off_that_is_gone_on_with_gets_a_record_of_its_own(shared: Server
     assert (now["currentAgent"], now["status"]["type"]) == (None, "waiting")
 
 
-def test_a_hand_off_is_not_gone_on_with_while_another_agent_has_the_task_or_when_it_is_over(shared: Server) -> None:
+def test_resume_of_a_hand_off_needs_a_free_task(shared: Server) -> None:
     task, first = handed(shared)
     path = f"/api/runs/{first['id']}/resume"
     body = {"agentName": "sleeper", "prompt": "x"}
