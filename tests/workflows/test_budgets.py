@@ -88,7 +88,7 @@ class Ledger:
             assert reason is not None
             self.ends.append((stopped, reason))
 
-    async def born(self, run: str, number: int, parent: str | None = None, **bounds: Any) -> Run:
+    async def create(self, run: str, number: int, parent: str | None = None, **bounds: Any) -> Run:
         kind = "leaf" if "leaf" in run else "chain"
         event = created(run, number, parent, "r0" if parent else None, kind)
         event = Event(0, event.ts, event.run, event.root, event.type, {**event.data, **bounds})
@@ -97,7 +97,7 @@ class Ledger:
     async def used(self, run: str, usd: float | None = None, tokens: int | None = None) -> None:
         await self.journal.write([said(run, "usage", "r0", cost_usd=usd, tokens=tokens)])
 
-    async def over(self, run: str, **data: Any) -> None:
+    async def end(self, run: str, **data: Any) -> None:
         await self.journal.write([ended(run, "r0", **data)])
 
 
@@ -114,11 +114,11 @@ async def ledger_at(path: Path) -> AsyncIterator[Ledger]:
 def test_tree_is_added_up_and_stopped_once(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            await ledger.born("r0", 1, budget_usd=5.0)
-            await ledger.born("rleaf1", 2, "r0")
-            nested = await ledger.born("rleaf2", 3, "rleaf1")
+            await ledger.create("r0", 1, budget_usd=5.0)
+            await ledger.create("rleaf1", 2, "r0")
+            nested = await ledger.create("rleaf2", 3, "rleaf1")
             await ledger.used("rleaf1", 2.0)
-            await ledger.over("rleaf1", cost_usd=2.5)
+            await ledger.end("rleaf1", cost_usd=2.5)
             assert ledger.budgets.allowance(nested) == 2.5
             await ledger.used("rleaf2", 1.0)
             await ledger.used("rleaf2", 2.0)
@@ -136,9 +136,9 @@ def test_tree_is_added_up_and_stopped_once(tmp_path: Path) -> None:
 def test_used_up_budget_gives_one_notice_with_the_end(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            await ledger.born("r0", 1, budget_usd=5.0)
-            first = await ledger.born("rleaf1", 2, "r0")
-            second = await ledger.born("rleaf2", 3, "r0")
+            await ledger.create("r0", 1, budget_usd=5.0)
+            first = await ledger.create("rleaf1", 2, "r0")
+            second = await ledger.create("rleaf2", 3, "r0")
             assert ledger.budgets.budget_notices(msgspec.structs.replace(first, cost_usd=4.9)) == []
             (told,) = ledger.budgets.budget_notices(msgspec.structs.replace(first, cost_usd=5.5))
             assert (told.run, told.type, told.data["text"]) == (
@@ -159,10 +159,10 @@ def test_used_up_budget_gives_one_notice_with_the_end(tmp_path: Path) -> None:
 def test_budget_stops_only_runs_below_it(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            top = await ledger.born("r0", 1, budget_usd=10.0)
-            step = await ledger.born("rstep", 2, "r0", budget_tokens=100)
-            await ledger.born("rleaf1", 3, "rstep")
-            other = await ledger.born("rleaf2", 4, "r0")
+            top = await ledger.create("r0", 1, budget_usd=10.0)
+            step = await ledger.create("rstep", 2, "r0", budget_tokens=100)
+            await ledger.create("rleaf1", 3, "rstep")
+            other = await ledger.create("rleaf2", 4, "r0")
             await ledger.used("rleaf1", 1.0, 100)
             await until(lambda: ledger.ends, "the end of the step")
             assert ledger.ends == [({"rstep", "rleaf1"}, Reason.BUDGET)]
@@ -177,10 +177,10 @@ def test_budget_stops_only_runs_below_it(tmp_path: Path) -> None:
 def test_run_created_during_budget_stop_is_stopped(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            await ledger.born("r0", 1, budget_usd=1.0)
-            await ledger.born("rleaf1", 2, "r0")
+            await ledger.create("r0", 1, budget_usd=1.0)
+            await ledger.create("rleaf1", 2, "r0")
             await ledger.used("rleaf1", 1.0)
-            await ledger.born("rleaf2", 3, "r0")
+            await ledger.create("rleaf2", 3, "r0")
             await until(lambda: any("rleaf2" in runs for runs, _ in ledger.ends), "the late one's end")
 
     asyncio.run(scene())
@@ -190,8 +190,8 @@ def test_run_created_during_budget_stop_is_stopped(tmp_path: Path) -> None:
 def test_invalid_cost_does_not_change_the_sum(tmp_path: Path, odd: float | None) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            await ledger.born("r0", 1, budget_usd=5.0)
-            leaf = await ledger.born("rleaf1", 2, "r0")
+            await ledger.create("r0", 1, budget_usd=5.0)
+            leaf = await ledger.create("rleaf1", 2, "r0")
             await ledger.used("rleaf1", 2.0)
             await ledger.used("rleaf1", odd)
             assert (ledger.budgets.allowance(leaf), ledger.ends) == (3.0, [])
@@ -202,11 +202,11 @@ def test_invalid_cost_does_not_change_the_sum(tmp_path: Path, odd: float | None)
 def test_the_next_server_knows_what_was_spent(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
-            await ledger.born("r0", 1, budget_usd=5.0)
+            await ledger.create("r0", 1, budget_usd=5.0)
             for number, cost in ((1, 2.0), (2, 1.0)):
-                await ledger.born(f"rleaf{number}", number + 1, "r0")
+                await ledger.create(f"rleaf{number}", number + 1, "r0")
                 await ledger.used(f"rleaf{number}", cost)
-            await ledger.over("rleaf1", cost_usd=2.0)
+            await ledger.end("rleaf1", cost_usd=2.0)
             assert ledger.ends == []
         async with ledger_at(tmp_path / "db") as ledger:
             leaf = ledger.journal.live["rleaf2"]

@@ -193,7 +193,7 @@ async def lose_the_first(runner: EngineRunner, scene: Scene, run: Run) -> Run:
     return leaf
 
 
-def somebody_is_asked(runner: EngineRunner) -> bool:
+def has_open_question(runner: EngineRunner) -> bool:
     return any(one.needs_you for one in runner.engine.live())
 
 
@@ -240,7 +240,7 @@ def test_answer_decides_about_lost_iteration(home: Path, project: Path, fake: Pa
         async with engine_runner(home, project) as runner:
             run = await scene.start(runner, "claude", prompt="work")
             await lose_the_first(runner, scene, run)
-            await until(partial(somebody_is_asked, runner), "the question")
+            await until(partial(has_open_question, runner), "the question")
             if by != "another engine":
                 await answer(runner, run)
             ended = await runner.wait(run) if by == "the same engine" else None
@@ -263,7 +263,7 @@ def test_chain_with_open_question_can_be_stopped(home: Path, project: Path, fake
         async with engine_runner(home, project) as runner:
             run = await scene.start(runner, "claude:3", prompt="work", on_question="ask")
             await lose_the_first(runner, scene, run)
-            await until(partial(somebody_is_asked, runner), "the question")
+            await until(partial(has_open_question, runner), "the question")
             await asyncio.wait_for(runner.engine.stop(run), 5)
             assert runner.engine.find(run.id).status is Status.STOPPED
             assert runner.engine.find(run.id).open_questions == ()

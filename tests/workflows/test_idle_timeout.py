@@ -1,4 +1,4 @@
-"""Agents that say nothing for too long: ended, and only those, and not while they wait for somebody."""
+"""Idle timeouts: agents without output are stopped, except while they wait for an answer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ for number in range(12):
 LIMIT = 0.6
 
 
-class Listening:
-    """A journal that is listened to, and whom the silence has ended."""
+class WatchedJournal:
+    """A journal with idle timeouts, and the runs that these have stopped."""
 
     def __init__(self, log: EventLog) -> None:
         self.journal = log.journal
         self.ends: dict[str, float] = {}
         self.reasons: set[Reason] = set()
-        self.silence = IdleTimeouts(log.journal, Stops(Path(), log.journal))
-        self.silence.open()
+        self.timeouts = IdleTimeouts(log.journal, Stops(Path(), log.journal))
+        self.timeouts.open()
         self.journal.listen(self._note_stops)
 
     def _note_stops(self, committed: Committed) -> None:
@@ -45,12 +45,12 @@ class Listening:
             self.ends[run_id] = time.monotonic()
             self.reasons |= {run.stop_reason for run in committed.runs.values() if run.stop_reason is not None}
 
-    async def born(self, run: str, number: int, parent: str | None = None, **more: Any) -> None:
+    async def create(self, run: str, number: int, parent: str | None = None, **more: Any) -> None:
         event = created(run, number, parent)
         event = Event(0, event.ts, run, run, event.type, {**event.data, **more})
         await self.journal.write([event], new={run: NewRun(b"{}")})
 
-    async def tell(self, run: str, kind: str, **data: Any) -> float:
+    async def add_event(self, run: str, kind: str, **data: Any) -> float:
         await self.journal.write([said(run, kind, **data)])
         return time.monotonic()
 
@@ -60,109 +60,111 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening_at(path: Path) -> AsyncIterator[Listening]:
+async def watched_journal(path: Path) -> AsyncIterator[WatchedJournal]:
     async with open_event_log(path) as log:
-        listening = Listening(log)
+        watched = WatchedJournal(log)
         try:
-            yield listening
+            yield watched
         finally:
-            await listening.silence.close()
+            await watched.timeouts.close()
 
 
 def test_idle_time_counts_from_the_last_event(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
-            await heard.born("r1", 1, idle_timeout=0.2)
-            await heard.born("r2", 2, idle_timeout=0.2)
-            await heard.born("r3", 3)
+        async with watched_journal(tmp_path / "db") as watched:
+            await watched.create("r1", 1, idle_timeout=0.2)
+            await watched.create("r2", 2, idle_timeout=0.2)
+            await watched.create("r3", 3)
             for run in ("r1", "r3"):
-                began = await heard.tell(run, "run.started")
+                began = await watched.add_event(run, "run.started")
             last = began
             while time.monotonic() < began + 0.5:
-                last = await heard.tell("r1", "text", text="x")
-            assert heard.ends == {}
-            assert await heard.ended("r1") >= last + 0.19
-            assert (set(heard.ends), heard.reasons) == ({"r1"}, {Reason.IDLE_TIMEOUT})
+                last = await watched.add_event("r1", "text", text="x")
+            assert watched.ends == {}
+            assert await watched.ended("r1") >= last + 0.19
+            assert (set(watched.ends), watched.reasons) == ({"r1"}, {Reason.IDLE_TIMEOUT})
 
     asyncio.run(scene())
 
 
 def test_waiting_for_an_answer_is_not_idle(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
-            await heard.born("rasks", 1, idle_timeout=0.3)
-            await heard.born("rclock", 2, idle_timeout=0.8)
-            await heard.tell("rasks", "run.started")
-            await heard.tell("rasks", "question", id="q")
-            await heard.tell("rclock", "run.started")
-            await heard.ended("rclock")
-            assert "rasks" not in heard.ends
-            answered = await heard.tell("rasks", "answer", id="q")
-            assert await heard.ended("rasks") >= answered + 0.29
+        async with watched_journal(tmp_path / "db") as watched:
+            await watched.create("rasks", 1, idle_timeout=0.3)
+            await watched.create("rclock", 2, idle_timeout=0.8)
+            await watched.add_event("rasks", "run.started")
+            await watched.add_event("rasks", "question", id="q")
+            await watched.add_event("rclock", "run.started")
+            await watched.ended("rclock")
+            assert "rasks" not in watched.ends
+            answered = await watched.add_event("rasks", "answer", id="q")
+            assert await watched.ended("rasks") >= answered + 0.29
 
     asyncio.run(scene())
 
 
 def test_events_of_runs_below_count(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
-            await heard.born("rabove", 1, idle_timeout=0.2)
-            await heard.born("rbelow", 2, "rabove")
+        async with watched_journal(tmp_path / "db") as watched:
+            await watched.create("rabove", 1, idle_timeout=0.2)
+            await watched.create("rbelow", 2, "rabove")
             for run in ("rabove", "rbelow"):
-                began = await heard.tell(run, "run.started")
+                began = await watched.add_event(run, "run.started")
             while time.monotonic() < began + 0.5:
-                last = await heard.tell("rbelow", "text", text="x")
-            assert heard.ends == {}
-            assert await heard.ended("rabove") >= last + 0.19
+                last = await watched.add_event("rbelow", "text", text="x")
+            assert watched.ends == {}
+            assert await watched.ended("rabove") >= last + 0.19
 
     asyncio.run(scene())
 
 
 def test_last_event_of_ended_child_counts(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
-            await heard.born("rtop", 1, idle_timeout=0.4)
-            await heard.born("rmiddle", 2, "rtop")
-            await heard.born("rbelow", 3, "rmiddle")
+        async with watched_journal(tmp_path / "db") as watched:
+            await watched.create("rtop", 1, idle_timeout=0.4)
+            await watched.create("rmiddle", 2, "rtop")
+            await watched.create("rbelow", 3, "rmiddle")
             for run in ("rtop", "rmiddle", "rbelow"):
-                began = await heard.tell(run, "run.started")
+                began = await watched.add_event(run, "run.started")
             await until(lambda: time.monotonic() > began + 0.3, "most of its time")
-            await heard.journal.write([ended("rmiddle")])
+            await watched.journal.write([ended("rmiddle")])
             gone = time.monotonic()
             await until(lambda: time.monotonic() > gone + 0.3, "more than the rest of it")
-            assert heard.ends == {}, "the end of one below is news"
-            last = await heard.tell("rbelow", "text", text="x")
-            assert await heard.ended("rtop") >= last + 0.39
-            assert set(heard.silence._last_event) == {"rtop", "rbelow"}, "of those that are gone nothing is remembered"
+            assert watched.ends == {}, "the end of one below is news"
+            last = await watched.add_event("rbelow", "text", text="x")
+            assert await watched.ended("rtop") >= last + 0.39
+            assert set(watched.timeouts._last_event) == {"rtop", "rbelow"}, (
+                "of those that are gone nothing is remembered"
+            )
 
     asyncio.run(scene())
 
 
 def test_ended_run_is_removed_and_next_server_restarts(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
+        async with watched_journal(tmp_path / "db") as watched:
             for number, run in enumerate(("r1", "r2"), 1):
-                await heard.born(run, number, idle_timeout=0.2)
-                await heard.tell(run, "run.started")
-            await heard.journal.write([ended("r1")])
-            assert set(heard.silence._timers) == {"r2"}
-        async with listening_at(tmp_path / "db") as heard:
+                await watched.create(run, number, idle_timeout=0.2)
+                await watched.add_event(run, "run.started")
+            await watched.journal.write([ended("r1")])
+            assert set(watched.timeouts._timers) == {"r2"}
+        async with watched_journal(tmp_path / "db") as watched:
             opened = time.monotonic()
-            assert await heard.ended("r2") >= opened + 0.15
-            assert set(heard.ends) == {"r2"}
+            assert await watched.ended("r2") >= opened + 0.15
+            assert set(watched.ends) == {"r2"}
 
     asyncio.run(scene())
 
 
 def test_task_events_are_not_stored(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with listening_at(tmp_path / "db") as heard:
-            await heard.born("r1", 1, idle_timeout=60.0)
-            await heard.tell("r1", "run.started")
+        async with watched_journal(tmp_path / "db") as watched:
+            await watched.create("r1", 1, idle_timeout=60.0)
+            await watched.add_event("r1", "run.started")
             wish = Task("t1", 1, "a wish", 1.0, 1.0)
-            told = await heard.journal.write([], orders=[Create(wish)])
+            told = await watched.journal.write([], orders=[Create(wish)])
             assert [event.run for event in told.events] == ["t1"]
-            assert set(heard.silence._last_event) == {"r1"}
+            assert set(watched.timeouts._last_event) == {"r1"}
 
     asyncio.run(scene())
 

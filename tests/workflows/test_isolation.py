@@ -63,7 +63,7 @@ def programs(agent: Bin) -> Bin:
     return agent
 
 
-class Yard(EngineRunner):
+class WorktreeRunner(EngineRunner):
     """A runner whose programs know their home."""
 
     def request(self, **wish: Any) -> StartRequest:
@@ -87,12 +87,12 @@ class Yard(EngineRunner):
 
 def play(home: Path, project: Path, scene: Any) -> None:
     async def whole() -> None:
-        async with engine_runner(home, project) as runner:
-            yard = Yard(runner.engine, project, home.parent / "bin")
+        async with engine_runner(home, project) as plain:
+            runner = WorktreeRunner(plain.engine, project, home.parent / "bin")
             try:
-                await scene(yard)
+                await scene(runner)
             finally:
-                await stop_all(yard.engine)
+                await stop_all(runner.engine)
 
     before = picture(project)
     asyncio.run(whole())
@@ -112,17 +112,17 @@ def mend(name: str = "mended") -> None:
 
 
 def test_step_works_in_its_own_worktree(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("builder")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("builder")
         (step,) = run.steps
         assert (run.status, step["commits"], step["uncommitted"]) == (Status.DONE, 1, 0)
         path = home / "worktrees" / f"{run.number}-{run.id[-6:]}-1-builder"
         branch = f"hocket/{run.number}-{run.id[-6:]}/1-builder"
         assert (step["worktree"], step["branch"], step["repository"]) == (str(path), branch, str(project))
-        assert yard.words(run) == {"cwd": str(path), "files": ["readme", "sub"], "branch": f"refs/heads/{branch}"}
-        assert yard.leaves(run)[0].cwd == str(path)
+        assert runner.words(run) == {"cwd": str(path), "files": ["readme", "sub"], "branch": f"refs/heads/{branch}"}
+        assert runner.leaves(run)[0].cwd == str(path)
         assert git(project, "show", f"{branch}:built") == "x"
-        (told,) = await yard.of(run, "worktree")
+        (told,) = await runner.of(run, "worktree")
         assert (told["path"], told["branch"], told["agent"]) == (str(path), branch, "builder")
         assert told["base"] == git(project, "rev-parse", "HEAD")
 
@@ -130,8 +130,8 @@ def test_step_works_in_its_own_worktree(home: Path, project: Path, programs: Bin
 
 
 def test_unchanged_worktree_is_removed_at_the_end(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("reader")
         keys = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides")
         assert {key: run.steps[0][key] for key in keys} == dict.fromkeys(keys)
         assert (branches(project), worktrees(project), list((home / "worktrees").iterdir())) == ([], [], [])
@@ -140,8 +140,8 @@ def test_unchanged_worktree_is_removed_at_the_end(home: Path, project: Path, pro
 
 
 def test_worktree_with_uncommitted_changes_is_kept(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("messy")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("messy")
         (step,) = run.steps
         assert (step["commits"], step["uncommitted"]) == (0, 1)
         assert is_there(step["worktree"], "notes")
@@ -150,26 +150,26 @@ def test_worktree_with_uncommitted_changes_is_kept(home: Path, project: Path, pr
 
 
 def test_step_works_in_same_folder_of_worktree(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        yard.project = project / "sub"
-        run = await yard.done("reader", until="test -e code && test ! -e readme")
+    async def scene(runner: WorktreeRunner) -> None:
+        runner.project = project / "sub"
+        run = await runner.done("reader", until="test -e code && test ! -e readme")
         assert run.status is Status.DONE
-        assert yard.words(run)["files"] == ["code"]
-        assert yard.leaves(run)[0].cwd.endswith("-1-reader/sub")
+        assert runner.words(run)["files"] == ["code"]
+        assert runner.leaves(run)[0].cwd.endswith("-1-reader/sub")
 
     play(home, project, scene)
 
 
 def test_loop_gate_and_progress_share_a_worktree(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("looper:9", until="test -e pass5", no_progress=2)
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("looper:9", until="test -e pass5", no_progress=2)
         (step,) = run.steps
         assert (run.reason, step["iterations"], step["commits"]) == (Reason.MARKER, 3, 3)
-        assert {leaf.cwd for leaf in yard.leaves(run)} == {step["worktree"]}
-        (loop,) = [one for one in yard.engine.read.below(run.id) if one.kind is Kind.LOOP]
+        assert {leaf.cwd for leaf in runner.leaves(run)} == {step["worktree"]}
+        (loop,) = [one for one in runner.engine.read.below(run.id) if one.kind is Kind.LOOP]
         assert loop.cwd == step["worktree"]
-        assert len(await yard.of(run, "worktree")) == 1
-        looks = await yard.of(run, "progress")
+        assert len(await runner.of(run, "worktree")) == 1
+        looks = await runner.of(run, "progress")
         assert [look["files_changed"] for look in looks[1:]] == [True] * len(looks[1:])
 
     play(home, project, scene)
@@ -180,8 +180,8 @@ def test_no_repository_hook_runs(home: Path, project: Path, programs: Bin, tmp_p
     programs("quiet", "print('hello')")
     trust(home, project)
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("quiet -> quiet:1", until="true", no_progress=1)
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("quiet -> quiet:1", until="true", no_progress=1)
         assert run.steps[0]["status"] == "done"
 
     asyncio.run(_alone(home, project, scene))
@@ -189,20 +189,20 @@ def test_no_repository_hook_runs(home: Path, project: Path, programs: Bin, tmp_p
 
 
 async def _alone(home: Path, project: Path, scene: Any) -> None:
-    async with engine_runner(home, project) as runner:
-        await scene(Yard(runner.engine, project, home.parent / "bin"))
+    async with engine_runner(home, project) as plain:
+        await scene(WorktreeRunner(plain.engine, project, home.parent / "bin"))
 
 
 # --- From one to the next -----------------------------------------------------------------------------------
 
 
 def test_next_step_begins_with_commits_only(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("planner -> messy -> builder")
-        assert yard.words(run, 1)["files"] == ["plan", "readme", "sub"]
-        assert yard.words(run, 2)["files"] == ["plan", "readme", "sub"]
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("planner -> messy -> builder")
+        assert runner.words(run, 1)["files"] == ["plan", "readme", "sub"]
+        assert runner.words(run, 2)["files"] == ["plan", "readme", "sub"]
         assert [step["commits"] for step in run.steps] == [1, 0, 1]
-        told = [notice["text"] for notice in await yard.of(run, "notice")]
+        told = [notice["text"] for notice in await runner.of(run, "notice")]
         assert told == [f"builder: begins without what is not committed in {run.steps[1]['worktree']}: notes"]
         assert len({step["worktree"] for step in run.steps}) == 3
 
@@ -210,15 +210,15 @@ def test_next_step_begins_with_commits_only(home: Path, project: Path, programs:
 
 
 def test_group_members_have_same_base_and_no_merge(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("planner -> (builder, rival, reader) -> reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("planner -> (builder, rival, reader) -> reader")
         assert run.status is Status.DONE
         for member in (1, 2, 3):
-            assert yard.words(run, member)["files"] == ["plan", "readme", "sub"]
-        assert yard.words(run, 4)["files"] == ["plan", "readme", "sub"]
-        bases = [told["base"] for told in await yard.of(run, "worktree")]
+            assert runner.words(run, member)["files"] == ["plan", "readme", "sub"]
+        assert runner.words(run, 4)["files"] == ["plan", "readme", "sub"]
+        bases = [told["base"] for told in await runner.of(run, "worktree")]
         assert bases[1] == bases[2] == bases[3] == bases[4]
-        (notice,) = await yard.of(run, "notice")
+        (notice,) = await runner.of(run, "notice")
         assert run.steps[1]["branch"] in notice["text"]
         assert run.steps[2]["branch"] in notice["text"]
         # Two were of no use at the end.
@@ -234,13 +234,13 @@ def test_step_without_isolation_works_in_the_project(home: Path, project: Path, 
     git(project, "add", "--all")
     git(project, "commit", "--quiet", "-m", "chain")
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.wait(await yard.engine.start(yard.request(chain="ship", isolation=None)))
-        assert yard.words(run, 0)["cwd"].startswith(str(home))
-        assert yard.words(run, 1)["cwd"] == str(project)
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.wait(await runner.engine.start(runner.request(chain="ship", isolation=None)))
+        assert runner.words(run, 0)["cwd"].startswith(str(home))
+        assert runner.words(run, 1)["cwd"] == str(project)
         assert "worktree" not in run.steps[1]
-        off = await yard.wait(await yard.engine.start(yard.request(chain="ship", isolation="none")))
-        assert [yard.words(off, step)["cwd"] for step in (0, 1)] == [str(project)] * 2
+        off = await runner.wait(await runner.engine.start(runner.request(chain="ship", isolation="none")))
+        assert [runner.words(off, step)["cwd"] for step in (0, 1)] == [str(project)] * 2
 
     play(home, project, scene)
 
@@ -249,17 +249,17 @@ def test_step_without_isolation_works_in_the_project(home: Path, project: Path, 
 
 
 def test_resumed_chain_uses_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        failed = await yard.done("reader -> planner -> failing -> reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        failed = await runner.done("reader -> planner -> failing -> reader")
         assert (failed.status, failed.reason) == (Status.FAILED, Reason.EXIT)
         # It may be gone on with, so nothing is taken away, whether or not there is something in it.
         assert [step["worktree"] is None for step in failed.steps] == [False, False, False, True]
         mend()
-        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
+        run = await runner.wait(await runner.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert run.steps[0]["worktree"] == failed.steps[2]["worktree"]
-        assert yard.words(run, 0)["files"] == ["begun", "plan", "readme", "sub"]
-        assert yard.words(run, 1)["files"] == ["plan", "readme", "sub"]
+        assert runner.words(run, 0)["files"] == ["begun", "plan", "readme", "sub"]
+        assert runner.words(run, 1)["files"] == ["plan", "readme", "sub"]
         assert not is_there(failed.steps[0]["worktree"]), "what nobody needs any more is gone with the last"
         assert is_there(failed.steps[1]["worktree"])
         assert len(branches(project)) == 2
@@ -268,34 +268,34 @@ def test_resumed_chain_uses_the_same_worktree(home: Path, project: Path, program
 
 
 def test_steps_after_chosen_step_begin_anew(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        first = await yard.done("planner -> builder -> reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        first = await runner.done("planner -> builder -> reader")
         programs("planner", GIT + "save('plan', 'better'); save('more'); commit()\n")
-        run = await yard.wait(await yard.engine.tasks.resume(first, ResumeRequest(start_at=1)))
+        run = await runner.wait(await runner.engine.tasks.resume(first, ResumeRequest(start_at=1)))
         assert run.steps[0]["worktree"] == first.steps[0]["worktree"]
         assert run.steps[0]["commits"] == 2
         assert run.steps[1]["worktree"] != first.steps[1]["worktree"]
-        assert yard.words(run, 1)["files"] == ["more", "plan", "readme", "sub"]
-        last = await yard.wait(await yard.engine.tasks.resume(run, ResumeRequest(start_at="reader")))
-        assert yard.words(last)["files"] == ["built", "more", "plan", "readme", "sub"]
+        assert runner.words(run, 1)["files"] == ["more", "plan", "readme", "sub"]
+        last = await runner.wait(await runner.engine.tasks.resume(run, ResumeRequest(start_at="reader")))
+        assert runner.words(last)["files"] == ["built", "more", "plan", "readme", "sub"]
 
     play(home, project, scene)
 
 
 def test_work_of_complete_members_is_kept_on_resume(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        failed = await yard.done("planner -> (builder, failing, reader) -> reader -> failing")
+    async def scene(runner: WorktreeRunner) -> None:
+        failed = await runner.done("planner -> (builder, failing, reader) -> reader -> failing")
         assert failed.status is Status.FAILED
         built, begun, unused = (failed.steps[step]["worktree"] for step in (1, 2, 3))
         git(project, "worktree", "remove", "--force", begun)
         git(project, "branch", "-D", failed.steps[2]["branch"])
         mend()
-        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
+        run = await runner.wait(await runner.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert [step["agent"] for step in run.steps] == ["failing", "reader", "failing"]
         # It begins where the others of its group began, and what comes after it has what they committed.
-        assert yard.words(run, 0)["files"] == ["plan", "readme", "sub"]
-        assert yard.words(run, 1)["files"] == ["built", "plan", "readme", "sub"]
+        assert runner.words(run, 0)["files"] == ["plan", "readme", "sub"]
+        assert runner.words(run, 1)["files"] == ["built", "plan", "readme", "sub"]
         assert is_there(built)
         assert not is_there(unused), "one that is of no use is gone with the last"
 
@@ -305,29 +305,29 @@ def test_work_of_complete_members_is_kept_on_resume(home: Path, project: Path, p
 def test_work_of_complete_members_is_kept_by_third_attempt(home: Path, project: Path, programs: Bin) -> None:
     programs("late", GIT + "sys.exit(0 if os.path.exists(os.environ['HOME'] + '/late') else 3)\n")
 
-    async def scene(yard: Yard) -> None:
-        first = await yard.done("(builder, failing) -> late")
+    async def scene(runner: WorktreeRunner) -> None:
+        first = await runner.done("(builder, failing) -> late")
         mend()
-        second = await yard.wait(await yard.engine.tasks.resume(first, ResumeRequest()))
+        second = await runner.wait(await runner.engine.tasks.resume(first, ResumeRequest()))
         assert [step["status"] for step in second.steps] == ["done", "failed"]
         mend("late")
-        third = await yard.wait(await yard.engine.tasks.resume(second, ResumeRequest(start_at="late")))
+        third = await runner.wait(await runner.engine.tasks.resume(second, ResumeRequest(start_at="late")))
         assert third.status is Status.DONE
-        assert yard.words(third)["files"] == ["built", "readme", "sub"]
-        again = await yard.wait(await yard.engine.tasks.resume(second, ResumeRequest(start_at="failing")))
+        assert runner.words(third)["files"] == ["built", "readme", "sub"]
+        again = await runner.wait(await runner.engine.tasks.resume(second, ResumeRequest(start_at="failing")))
         assert again.status is Status.DONE
-        assert yard.words(again, 1)["files"] == ["built", "readme", "sub"]
+        assert runner.words(again, 1)["files"] == ["built", "readme", "sub"]
 
     play(home, project, scene)
 
 
 def test_removed_worktree_is_created_again(home: Path, project: Path, programs: Bin) -> None:
-    async def scene(yard: Yard) -> None:
-        failed = await yard.done("failing")
+    async def scene(runner: WorktreeRunner) -> None:
+        failed = await runner.done("failing")
         git(project, "worktree", "remove", "--force", failed.steps[0]["worktree"])
         git(project, "branch", "-D", failed.steps[0]["branch"])
         mend()
-        run = await yard.wait(await yard.engine.tasks.resume(failed, ResumeRequest()))
+        run = await runner.wait(await runner.engine.tasks.resume(failed, ResumeRequest()))
         assert run.status is Status.DONE
         assert run.steps[0]["worktree"] not in (None, failed.steps[0]["worktree"])
 
@@ -337,24 +337,24 @@ def test_removed_worktree_is_created_again(home: Path, project: Path, programs: 
 def test_stopped_chain_keeps_its_worktrees(home: Path, project: Path, programs: Bin) -> None:
     os.mkfifo(Path(os.environ["HOME"], "door"))
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.chain("waiting:2")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.chain("waiting:2")
         await until(lambda: list((home / "worktrees").glob("*/begun")), "the pass")
-        await yard.engine.stop(run)
-        stopped = yard.engine.find(run.id)
+        await runner.engine.stop(run)
+        stopped = runner.engine.find(run.id)
         (step,) = stopped.steps
         assert (stopped.status, step["uncommitted"]) == (Status.STOPPED, 1)
-        again = await yard.engine.tasks.resume(stopped, ResumeRequest())
-        await until(lambda: [one for one in yard.engine.live() if one.pid], "the next pass")
-        (leaf,) = [one for one in yard.engine.live() if one.kind is Kind.LEAF]
+        again = await runner.engine.tasks.resume(stopped, ResumeRequest())
+        await until(lambda: [one for one in runner.engine.live() if one.pid], "the next pass")
+        (leaf,) = [one for one in runner.engine.live() if one.kind is Kind.LEAF]
         assert leaf.cwd == step["worktree"]
-        await yard.engine.stop(again)
+        await runner.engine.stop(again)
 
     play(home, project, scene)
 
 
-def has_another(yard: Yard, known: set[str]) -> bool:
-    return bool({one.id for one in yard.engine.live() if one.pid} - known)
+def has_another(runner: WorktreeRunner, known: set[str]) -> bool:
+    return bool({one.id for one in runner.engine.live() if one.pid} - known)
 
 
 def test_next_engine_uses_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
@@ -364,24 +364,24 @@ def test_next_engine_uses_the_same_worktree(home: Path, project: Path, programs:
     before = picture(project)
 
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            yard = Yard(runner.engine, project, home.parent / "bin")
-            run = await yard.chain("gated:5 -> reader")
-            await until(lambda: [one for one in yard.engine.live() if one.pid], "the first pass")
+        async with engine_runner(home, project) as plain:
+            runner = WorktreeRunner(plain.engine, project, home.parent / "bin")
+            run = await runner.chain("gated:5 -> reader")
+            await until(lambda: [one for one in runner.engine.live() if one.pid], "the first pass")
         for last in (False, True):
-            async with engine_runner(home, project) as runner:
-                yard = Yard(runner.engine, project, home.parent / "bin")
-                known = {one.id for one in yard.engine.live()}
+            async with engine_runner(home, project) as plain:
+                runner = WorktreeRunner(plain.engine, project, home.parent / "bin")
+                known = {one.id for one in runner.engine.live()}
                 await asyncio.to_thread(door.write_text, "")
                 # Not before: the one that has just come through may still hold the door.
-                await until(partial(has_another, yard, known), "the next pass")
+                await until(partial(has_another, runner, known), "the next pass")
                 if not last:
                     continue
                 await asyncio.to_thread(door.write_text, "")
-                ended = await yard.wait(run)
+                ended = await runner.wait(run)
                 assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
-                assert {leaf.cwd for leaf in yard.leaves(ended)} == {ended.steps[0]["worktree"]}
-                assert len(await yard.of(ended, "worktree")) == 2
+                assert {leaf.cwd for leaf in runner.leaves(ended)} == {ended.steps[0]["worktree"]}
+                assert len(await runner.of(ended, "worktree")) == 2
 
     asyncio.run(scene())
     assert (picture(project), len(worktrees(project))) == (before, 1)
@@ -400,13 +400,13 @@ def refused(project: Path, home: Path, **wish: Any) -> HocketError:
 def test_without_a_repository_nothing_is_started(home: Path, project: Path, programs: Bin, world: Path) -> None:
     (world / "plain").mkdir()
 
-    async def scene(yard: Yard) -> None:
-        yard.project = world / "plain"
+    async def scene(runner: WorktreeRunner) -> None:
+        runner.project = world / "plain"
         with pytest.raises(HocketError, match=r"^a worktree of its own needs a git repository"):
-            await yard.chain("reader")
+            await runner.chain("reader")
         with pytest.raises(HocketError, match="belongs to a chain"):
-            await yard.start("reader", isolation="worktree")
-        assert not yard.engine.read.live()
+            await runner.start("reader", isolation="worktree")
+        assert not runner.engine.read.live()
 
     play(home, project, scene)
     error = refused(world / "plain", home, dsl="reader -> reader", isolation="worktree")
@@ -416,10 +416,10 @@ def test_without_a_repository_nothing_is_started(home: Path, project: Path, prog
 def test_failed_worktree_ends_step_with_git_error(home: Path, project: Path, programs: Bin) -> None:
     (home / "worktrees").write_text("a file where a folder is needed")
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.done("builder:3 -> reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.done("builder:3 -> reader")
         assert (run.status, run.reason) == (Status.FAILED, Reason.START_FAILED)
-        (leaf,) = yard.leaves(run)
+        (leaf,) = runner.leaves(run)
         assert "no worktree can be made" in (leaf.error or "")
         assert (leaf.started_at, branches(project)) == (None, [])
         assert (run.steps[0]["worktree"], run.steps[1]["status"]) == (None, "skipped")
@@ -437,12 +437,12 @@ def test_worktree_made_during_stop_is_removed(home: Path, project: Path, program
         f'#!/bin/sh\ncase "$*" in *\'worktree add\'*) touch {arrived}; cat {door} || exit;; esac\nexec {real} "$@"\n',
     )
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.chain("reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.chain("reader")
         await until(arrived.exists, "git at work")
-        await asyncio.wait_for(yard.engine.stop(run), 10)
-        (step,) = yard.engine.find(run.id).steps
-        assert (yard.engine.find(run.id).status, step["worktree"]) == (Status.STOPPED, None)
+        await asyncio.wait_for(runner.engine.stop(run), 10)
+        (step,) = runner.engine.find(run.id).steps
+        assert (runner.engine.find(run.id).status, step["worktree"]) == (Status.STOPPED, None)
         assert (branches(project), worktrees(project)) == ([], [])
 
     play(home, project, scene)
@@ -459,12 +459,12 @@ def test_unfinished_worktree_is_removed_on_stop(home: Path, project: Path, progr
     git(project, "config", "filter.door.smudge", f"touch {arrived}; cat {world / 'door'}")
     trust(home, project)
 
-    async def scene(yard: Yard) -> None:
-        run = await yard.chain("reader")
+    async def scene(runner: WorktreeRunner) -> None:
+        run = await runner.chain("reader")
         await until(arrived.exists, "git at work")
         assert (len(branches(project)), len(worktrees(project))) == (1, 1)
-        await asyncio.wait_for(yard.engine.stop(run), 10)
-        assert yard.engine.find(run.id).status is Status.STOPPED
+        await asyncio.wait_for(runner.engine.stop(run), 10)
+        assert runner.engine.find(run.id).status is Status.STOPPED
         assert (branches(project), worktrees(project)) == ([], [])
         assert list((home / "worktrees").iterdir()) == []
 
