@@ -1,4 +1,4 @@
-"""The real CLI takes a second to start: every run records it once for each story, the slow one in all variants."""
+"""The real CLI takes a second to start: each test uses it for one variant, and for all with ``--slow``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-RECORDER = Path(__file__).parent / "test_recorder.py"
+FILES = [Path(__file__).parent / name for name in ("test_recorder.py", "test_both_implementations.py")]
 REAL = "model"
-"""The player that is the real CLI, with a scripted model behind it."""
+"""The implementation that is the real CLI, with a scripted model behind it."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    stories: defaultdict[str, list[tuple[int, pytest.Item]]] = defaultdict(list)
+    tests: defaultdict[str, list[tuple[int, pytest.Item]]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.path == RECORDER and (parts := _real_parts(item)):
-            stories[item.originalname].append((parts, item))
-    for variants in stories.values():
+        if isinstance(item, pytest.Function) and item.path in FILES and (parts := _real_parts(item)):
+            tests[item.originalname].append((parts, item))
+    for variants in tests.values():
         once = max(variants, key=lambda variant: variant[0])
         for variant in variants:
             if variant is not once:

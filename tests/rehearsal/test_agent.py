@@ -46,7 +46,7 @@ def run_once(agent: Agent, *arguments: str, prompt: str = "go") -> subprocess.Co
 # --- turns --------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_begins_with_what_the_agent_is_and_ends_with_a_result(make_agent: Make, world: Path) -> None:
+def test_turn_starts_with_init_and_ends_with_result(make_agent: Make, world: Path) -> None:
     session = str(uuid.uuid4())
     with make_agent(rule({"cost": 0.25}, {"usage": {"input": 3, "output": 4}}, {"say": "hi"})).start(
         "--session-id", session, "--model", "sonnet", "--permission-mode", "plan", "--tools", "Bash,Read"
@@ -68,7 +68,7 @@ def test_nothing_is_said_before_the_first_message(make_agent: Make) -> None:
     assert process.events == []
 
 
-def test_partial_messages_come_in_the_order_of_the_api_and_the_whole_block_before_its_stop(make_agent: Make) -> None:
+def test_whole_block_precedes_its_stop_frame(make_agent: Make) -> None:
     with make_agent(rule({"think": "hm"}, {"say": "x" * 100})).start() as process:
         process.say("go").until("result")
     shown = [event["event"]["type"] if kind(event) == "stream_event" else kind(event) for event in process.events[2:-1]]
@@ -82,7 +82,7 @@ def test_partial_messages_come_in_the_order_of_the_api_and_the_whole_block_befor
     assert "".join(piece.get("text", "") for piece in pieces) == "x" * 100
 
 
-def test_costs_add_up_over_turns_and_each_result_says_what_is_new(make_agent: Make) -> None:
+def test_costs_add_up_over_turns(make_agent: Make) -> None:
     with make_agent(rule({"cost": 0.5}, {"say": "hi"})).start() as process:
         results = [process.say("go").until("result") for _ in range(2)]
     assert [result["total_cost_usd"] for result in results] == [0.5, 1.0]
@@ -92,7 +92,7 @@ def test_costs_add_up_over_turns_and_each_result_says_what_is_new(make_agent: Ma
     assert [result["result_index"] for result in results] == [0, 1]
 
 
-def test_messages_that_wait_for_a_turn_to_end_become_one_turn(make_agent: Make) -> None:
+def test_queued_messages_become_one_turn(make_agent: Make) -> None:
     agent = make_agent(
         rule({"say": "begun"}, {"wait": 0.5}, {"say": "one"}, turn=1), rule({"say": "both"}, prompt="b\nc")
     )
@@ -103,7 +103,7 @@ def test_messages_that_wait_for_a_turn_to_end_become_one_turn(make_agent: Make) 
     assert [event["result"] for event in process.events if kind(event) == "result"] == ["one", "both"]
 
 
-def test_a_message_while_a_tool_is_used_belongs_to_the_turn(make_agent: Make) -> None:
+def test_message_during_tool_use_belongs_to_the_turn(make_agent: Make) -> None:
     agent = make_agent(
         rule({"ask": {"tool": "Bash"}}, {"say": "as planned"}, prompt="go"), rule({"say": "hurrying"}, last="hurry")
     )
@@ -114,7 +114,7 @@ def test_a_message_while_a_tool_is_used_belongs_to_the_turn(make_agent: Make) ->
     assert [event["result"] for event in process.events if kind(event) == "result"] == ["hurrying"]
 
 
-def test_any_text_passes_unharmed_also_a_megabyte_of_it(make_agent: Make) -> None:
+def test_any_text_arrives_unchanged(make_agent: Make) -> None:
     long = "ü" * (1 << 20)
     odd = 'é"\\\n\t\u2028😀\ud800'
     with make_agent(rule({"say": odd}, prompt=long), rule({"say": "too short"})).start() as process:
@@ -122,7 +122,7 @@ def test_any_text_passes_unharmed_also_a_megabyte_of_it(make_agent: Make) -> Non
     assert result["result"] == odd
 
 
-def test_several_tools_of_one_message_are_answered_one_by_one(make_agent: Make) -> None:
+def test_tools_of_one_message_get_separate_results(make_agent: Make) -> None:
     tools = [{"name": "Bash", "result": "a"}, {"name": "Read", "result": "b", "error": True}]
     with make_agent(rule({"tools": tools}, {"say": "fin"})).start() as process:
         result = process.say("go").until("result")
@@ -147,7 +147,7 @@ QUESTION = {"ask": {"tool": "Bash", "input": {"command": "rm x"}, "result": "gon
         ((*ASKING, "--allowedTools", "Read(*) Bash"), None, "removed"),
     ],
 )
-def test_permission_is_needed_where_the_command_line_says_so(
+def test_permission_mode_decides_about_questions(
     make_agent: Make, arguments: tuple[str, ...], asked: str | None, expected: str
 ) -> None:
     with make_agent(rule(QUESTION, {"say": "removed"})).start(*arguments) as process:
@@ -193,7 +193,7 @@ def test_rule_granted_for_the_session_asks_no_more(make_agent: Make) -> None:
     assert [kind(event) for event in process.events].count("control_request") == 1
 
 
-def test_answers_of_the_user_are_the_result_of_the_tool(make_agent: Make) -> None:
+def test_user_answers_are_the_tool_result(make_agent: Make) -> None:
     with make_agent(rule({"ask": {"tool": "AskUserQuestion"}}, {"echo": "{last}"})).start(*ASKING) as process:
         question = process.say("go").until("control_request")
         reply = {"behavior": "allow", "updatedInput": {"answers": {"Which?": "Blue"}}}
@@ -217,7 +217,7 @@ def test_question_is_denied_when_input_ends(make_agent: Make) -> None:
     assert process.events[-1]["result"] == "kept"
 
 
-def test_a_question_of_a_background_agent_is_asked_under_its_name(make_agent: Make) -> None:
+def test_question_of_background_agent_names_the_agent(make_agent: Make) -> None:
     start = {"agent": {"prompt": "sub", "background": True}}
     agent = make_agent(
         rule(QUESTION, {"say": "removed"}, agent="general-purpose"), rule({"say": "woken"}, woken=True), rule(start)
@@ -234,7 +234,7 @@ def test_a_question_of_a_background_agent_is_asked_under_its_name(make_agent: Ma
 
 
 @pytest.mark.parametrize("step", ["hang", {"wait": 600}])
-def test_an_interrupt_ends_the_turn_and_not_the_agent(make_agent: Make, step: Any) -> None:
+def test_interrupt_ends_only_the_turn(make_agent: Make, step: Any) -> None:
     with make_agent(rule({"say": "begun"}, step, turn=1), rule({"say": "next"})).start() as process:
         process.say("go").until("assistant")
         answer = process.interrupt("stop-7").until("control_response")
@@ -256,7 +256,7 @@ def test_an_interrupt_withdraws_an_open_question(make_agent: Make) -> None:
     assert order == ["control_cancel_request", "control_response", "user", "user", "result"]
 
 
-def test_an_interrupt_reaches_a_sub_agent_that_the_lead_waits_for(make_agent: Make) -> None:
+def test_interrupt_reaches_foreground_sub_agent(make_agent: Make) -> None:
     agent = make_agent(
         rule({"tool": {"name": "Bash"}}, "hang", agent="general-purpose"), rule({"agent": {"prompt": "sub"}})
     )
@@ -265,7 +265,7 @@ def test_an_interrupt_reaches_a_sub_agent_that_the_lead_waits_for(make_agent: Ma
         assert process.interrupt().until("result")["terminal_reason"] == "aborted_tools"
 
 
-def test_an_interrupt_with_nothing_to_interrupt_is_only_acknowledged(make_agent: Make) -> None:
+def test_interrupt_without_turn_is_acknowledged(make_agent: Make) -> None:
     with make_agent(rule({"say": "hi"})).start() as process:
         process.interrupt("idle-1").until("control_response")
         assert process.say("go").until("result")["is_error"] is False
@@ -314,7 +314,7 @@ def test_api_failure_is_reported_like_the_real_program(make_agent: Make, status:
     assert "broken" in result["result"]
 
 
-def test_a_failure_of_a_sub_agent_is_only_the_failure_of_its_task(make_agent: Make) -> None:
+def test_sub_agent_failure_does_not_fail_the_lead(make_agent: Make) -> None:
     agent = make_agent(
         rule({"fail": {"status": 500}}, agent="general-purpose"), rule({"agent": {"prompt": "sub"}}, {"say": "pity"})
     )
@@ -349,7 +349,7 @@ def test_the_limit_of_money_ends_in_an_error(make_agent: Make) -> None:
     assert (result["subtype"], result["total_cost_usd"]) == ("error_max_budget_usd", 0.3)
 
 
-def test_agents_that_start_each_other_for_ever_come_to_an_end(make_agent: Make) -> None:
+def test_depth_of_sub_agents_is_limited(make_agent: Make) -> None:
     with make_agent(rule({"agent": {"prompt": "deeper"}}, {"say": "up"})).start() as process:
         assert process.say("go").until("result")["result"] == "up"
     assert max(event.get("spawn_depth", 0) for event in process.events) == 5
@@ -365,7 +365,7 @@ def test_uncovered_request_is_recorded(make_agent: Make) -> None:
 # --- sessions -----------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_resumed_with_its_history_and_its_costs(make_agent: Make) -> None:
+def test_session_is_resumed_with_history_and_costs(make_agent: Make) -> None:
     agent = make_agent(
         rule({"cost": 1}, {"say": "first"}, turn=1),
         rule({"cost": 2}, {"say": "second"}, turn=2),
@@ -406,13 +406,13 @@ def test_a_session_that_never_was_cannot_be_resumed(make_agent: Make) -> None:
     assert result["errors"] == [f"No conversation found with session ID: {session}"]
 
 
-def test_a_session_by_the_name_of_a_path_is_only_a_name(make_agent: Make, world: Path) -> None:
+def test_session_id_cannot_be_a_path(make_agent: Make, world: Path) -> None:
     agent = make_agent(rule({"say": "hi"}))
     (agent.state / "secret.json").write_text('{"messages": [], "used": {}}', encoding="utf-8")
     assert run_once(agent, "--resume", "../secret").returncode == 1
 
 
-def test_passes_are_counted_for_each_agent_over_processes_that_run_at_once(make_agent: Make) -> None:
+def test_parallel_processes_share_pass_counts(make_agent: Make) -> None:
     agents = json.dumps({name: {"description": "d", "prompt": "p"} for name in ("a", "b")})
     agent = make_agent(*[rule({"say": f"pass {n}"}, **{"pass": n}) for n in (1, 2, 3, 4)])
     names = ["a", "b", "a", "a", "b", "a"]
@@ -448,9 +448,7 @@ def test_version_is_printed(make_agent: Make) -> None:
         (("--resume", str(uuid.UUID(int=1)), "--session-id", str(uuid.UUID(int=2))), "--fork-session"),
     ],
 )
-def test_a_command_line_is_refused_as_the_real_program_does_it(
-    make_agent: Make, arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_invalid_command_line_is_refused(make_agent: Make, arguments: tuple[str, ...], complaint: str) -> None:
     refused = run_once(make_agent(rule({"say": "hi"})), *arguments)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert complaint in refused.stderr
@@ -473,7 +471,7 @@ def test_every_option_of_our_own_launch_is_accepted(make_agent: Make, world: Pat
     assert process.events[0]["model"] == "opus"
 
 
-def test_an_unknown_agent_is_ignored_where_lines_are_read(make_agent: Make) -> None:
+def test_unknown_lead_agent_is_ignored(make_agent: Make) -> None:
     with make_agent(rule({"say": "hi"}, agent="claude")).start("--agent", "nosuch") as process:
         assert process.say("go").until("result")["result"] == "hi"
 
@@ -493,7 +491,7 @@ def test_unknown_control_request_is_an_error(make_agent: Make) -> None:
         assert process.until("control_response")["response"]["subtype"] == "error"
 
 
-def test_the_program_may_lie_in_a_folder_of_any_name_and_gets_its_arguments_as_they_are(world: Path) -> None:
+def test_program_works_in_folder_with_odd_name(world: Path) -> None:
     odd = world / 'it\'s a $(folder) with "quotes"'
     odd.mkdir()
     agent = Agent(odd, {"rules": [rule({"say": "hi"}, prompt="$HOME `x` 'y'  \\n")]})

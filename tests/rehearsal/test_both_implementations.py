@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rehearsal.processes import ASKING, Process, blocks, run_process, summary
 
-PLAYERS = ("agent", "model")
+IMPLEMENTATIONS = ("agent", "model")
 
 TOOL = {"tool": {"name": "Bash", "input": {"command": "echo hi", "description": "say hi"}, "result": "hi"}}
 ASK = {
@@ -47,8 +47,8 @@ SCRIPT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=PLAYERS)
-def player(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -64,8 +64,8 @@ def once(process: Process, *prompts: str, allow: bool | None = None) -> list[tup
         return summary(process.events)
 
 
-def test_thoughts_words_tools_and_several_turns(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start:
+def test_thoughts_texts_tools_and_turns(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start:
         story = once(start("--permission-mode", "bypassPermissions"), "tools", "loop")
     assert story == [
         ("turn",),
@@ -82,8 +82,8 @@ def test_thoughts_words_tools_and_several_turns(player: str, world: Path) -> Non
 
 
 @pytest.mark.parametrize(("allow", "words"), [(True, "made it"), (False, "then not")])
-def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, allow: bool, words: str) -> None:
-    with run_process(player, world, SCRIPT) as start:
+def test_a_question_is_asked_and_its_answer_decides(implementation: str, world: Path, allow: bool, words: str) -> None:
+    with run_process(implementation, world, SCRIPT) as start:
         story = once(start(*ASKING), "ask", allow=allow)
     assert story == [
         ("turn",),
@@ -94,11 +94,11 @@ def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, al
         ("lead", "text", words),
         ("result", words, False, "success", None),
     ]
-    assert (world / "made").exists() == (allow and player == "model")
+    assert (world / "made").exists() == (allow and implementation == "model")
 
 
-def test_question_without_a_host_is_denied(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start:
+def test_question_without_a_host_is_denied(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start:
         process = start("--permission-mode", "default", "--permission-prompts", "none")
         story = once(process, "ask")
     assert story[-2:] == [("lead", "text", "then not"), ("result", "then not", False, "success", None)]
@@ -106,8 +106,8 @@ def test_question_without_a_host_is_denied(player: str, world: Path) -> None:
     assert [denial["tool_name"] for denial in process.events[-1]["permission_denials"]] == ["Bash"]
 
 
-def test_a_sub_agent_in_the_foreground(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start:
+def test_a_sub_agent_in_the_foreground(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start:
         story = once(start("--permission-mode", "bypassPermissions"), "scout")
     assert story == [
         ("turn",),
@@ -123,8 +123,11 @@ def test_a_sub_agent_in_the_foreground(player: str, world: Path) -> None:
     ]
 
 
-def test_a_sub_agent_in_the_background_wakes_its_lead(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+def test_background_sub_agent_wakes_its_lead(implementation: str, world: Path) -> None:
+    with (
+        run_process(implementation, world, SCRIPT) as start,
+        start("--permission-mode", "bypassPermissions") as process,
+    ):
         assert process.say("background").until("result")["result"] == "meanwhile"
         process.close()
         last = process.until("result")
@@ -155,8 +158,11 @@ def test_a_sub_agent_in_the_background_wakes_its_lead(player: str, world: Path) 
     assert tasks == [1, 0]
 
 
-def test_results_are_kept_back_for_background_agents_once_the_input_has_ended(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+def test_results_wait_for_background_agents_after_input_end(implementation: str, world: Path) -> None:
+    with (
+        run_process(implementation, world, SCRIPT) as start,
+        start("--permission-mode", "bypassPermissions") as process,
+    ):
         process.say("background").close()
         process.until("result")
         process.until("result")
@@ -171,22 +177,22 @@ def test_results_are_kept_back_for_background_agents_once_the_input_has_ended(pl
     ]
 
 
-def test_a_failing_api_is_an_error_that_is_not_called_one(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start, start() as process:
+def test_api_failure_is_error_with_subtype_success(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start, start() as process:
         process.say("break").until("result")
         assert process.end() == 1
         story = summary(process.events)
     assert story == [("turn",), ("result", "API Error: 400 no such thing", True, "success", 400)]
 
 
-def test_the_marker_comes_on_the_second_pass(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start:
+def test_marker_follows_on_second_pass(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start:
         results = [once(start(), "loop")[-1][1] for _ in range(3)]
     assert results == ["not yet", "now\nFORKHESTRA_COMPLETE", "not yet"]
 
 
-def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
-    with run_process(player, world, SCRIPT) as start, start() as process:
+def test_uncovered_request_fails(implementation: str, world: Path) -> None:
+    with run_process(implementation, world, SCRIPT) as start, start() as process:
         result = process.say("unheard of").until("result")
         assert process.end() == 1
     assert (result["is_error"], result["api_error_status"]) == (True, 400)
@@ -195,11 +201,13 @@ def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
 
 @pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
 @pytest.mark.parametrize("when", [{}, {"turn": 1, "prompt": "go"}])
-def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
-    player: str, world: Path, last: Any, when: dict[str, Any]
+def test_crash_after_text_does_not_repeat_tools(
+    implementation: str, world: Path, last: Any, when: dict[str, Any]
 ) -> None:
     tool = {"tool": {"name": "Bash", "input": {"command": "echo x >> made", "description": "make"}, "result": ""}}
-    with run_process(player, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}) as start:
+    with run_process(
+        implementation, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}
+    ) as start:
         with start("--permission-mode", "bypassPermissions") as process:
             code = process.say("go").end()
         story = summary(process.events)
@@ -209,7 +217,7 @@ def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
         ("lead", "tool_result", False),
         ("lead", "text", "half a"),
     ]
-    if player == "agent":
+    if implementation == "agent":
         assert (code, len(story)) == (3 if last != "crash" else -signal.SIGABRT, 4)
     else:
         (ended,) = story[4:]
@@ -220,13 +228,11 @@ def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
 
 @pytest.mark.parametrize("prompt", ["Be brief.", ""])
 @pytest.mark.parametrize("model", [(), ("--model", "claude-3-5-haiku-20241022")])
-def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
-    player: str, world: Path, prompt: str, model: tuple[str, ...]
-) -> None:
+def test_agent_without_tools_is_scripted(implementation: str, world: Path, prompt: str, model: tuple[str, ...]) -> None:
     defined = json.dumps({"plain": {"description": "d", "prompt": prompt, "tools": []}})
     flags = ("--agents", defined, "--agent", "plain", "--strict-mcp-config", "--setting-sources", "user", *model)
     rules = [{"when": {"prompt": "known"}, "do": [{"say": "mine"}]}]
-    with run_process(player, world, {"rules": rules}) as start:
+    with run_process(implementation, world, {"rules": rules}) as start:
         assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
         assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)
 
@@ -244,13 +250,13 @@ AVAILABLE = "Available agents: claude, Explore, general-purpose, plain, Plan, st
     ],
 )
 @pytest.mark.parametrize("in_background", [False, True])
-def test_a_sub_agent_that_there_is_not_is_refused_in_the_same_words(
-    player: str, world: Path, wanted: str, refusal: str, in_background: bool
+def test_unknown_sub_agent_is_refused(
+    implementation: str, world: Path, wanted: str, refusal: str, in_background: bool
 ) -> None:
     fields = {"description": "d", "prompt": "Be brief."}
     defined = json.dumps({"plain": fields, "Zed": fields, "zeD": fields})
     sub = {"type": wanted, "prompt": "look", "description": "scout", "background": in_background}
-    with run_process(player, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
+    with run_process(implementation, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
         process = start("--agents", defined, "--strict-mcp-config")
         story = once(process, "go")
     assert story == [
@@ -266,14 +272,12 @@ def test_a_sub_agent_that_there_is_not_is_refused_in_the_same_words(
 
 
 @pytest.mark.parametrize(("wanted", "meant"), [("explore", "Explore"), ("general purpose", "general-purpose")])
-def test_a_sub_agent_is_found_by_a_name_that_is_nearly_its_own(
-    player: str, world: Path, wanted: str, meant: str
-) -> None:
+def test_sub_agent_name_ignores_case_and_separators(implementation: str, world: Path, wanted: str, meant: str) -> None:
     rules = [
         {"when": {"prompt": "look"}, "do": [{"say": "seen"}]},
         {"do": [{"agent": {"type": wanted, "prompt": "look"}}]},
     ]
-    with run_process(player, world, {"rules": rules}) as start:
+    with run_process(implementation, world, {"rules": rules}) as start:
         story = once(start(), "go")
     assert [entry for entry in story if entry[0].startswith("member")] == [
         ("member", meant, False),
@@ -293,19 +297,19 @@ USES_BASH: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("fields", "flags", "offered"),
     [
+        ({"tools": ["Read"]}, (), False),
         ({}, (), True),
         ({"tools": ["Read", "Bash(echo *)"]}, (), True),
-        ({"tools": ["Read"]}, (), False),
         ({"tools": ["Bash", "Read"]}, ("--tools", "Read,Agent"), False),
     ],
 )
 @pytest.mark.parametrize("is_lead", [True, False])
-def test_a_tool_that_an_agent_is_not_offered_errs_and_rules_know_it(
-    player: str, world: Path, fields: dict[str, Any], flags: tuple[str, ...], offered: bool, is_lead: bool
+def test_tool_that_is_not_offered_fails(
+    implementation: str, world: Path, fields: dict[str, Any], flags: tuple[str, ...], offered: bool, is_lead: bool
 ) -> None:
     defined = json.dumps({"plain": {"description": "d", "prompt": "You are agent: plain.", **fields}})
     who = ("--agent", "plain") if is_lead else ()
-    with run_process(player, world, USES_BASH) as start:
+    with run_process(implementation, world, USES_BASH) as start:
         bypass = ("--permission-mode", "bypassPermissions", "--forward-subagent-text")
         process = start("--agents", defined, *who, *bypass, "--strict-mcp-config", *flags)
         story = once(process, "go")

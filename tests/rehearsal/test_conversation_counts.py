@@ -24,18 +24,18 @@ def test_each_conversation_of_an_agent_counts_once(tmp_path: Path) -> None:
     assert passes.number("b", "x") == 1
 
 
-def test_another_player_goes_on_counting(tmp_path: Path) -> None:
+def test_counts_continue_in_another_instance(tmp_path: Path) -> None:
     ConversationCounts(tmp_path).number("a", "x")
     other = ConversationCounts(tmp_path)
     assert [other.number("a", "y"), other.number("a", "x")] == [2, 1]
 
 
-def test_a_torn_file_starts_the_count_anew(tmp_path: Path) -> None:
+def test_incomplete_file_restarts_the_count(tmp_path: Path) -> None:
     (tmp_path / PASSES).write_text('{"a": ["x"', encoding="utf-8")
     assert ConversationCounts(tmp_path).number("a", "y") == 1
 
 
-def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> None:
+def test_parallel_processes_get_distinct_numbers(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from hocket.rehearsal.conversation_counts import ConversationCounts\n"
     code += "print(*[ConversationCounts(Path(sys.argv[1])).number('a', f'{sys.argv[2]}-{n}') for n in range(20)])"
     children = [
@@ -46,7 +46,7 @@ def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> 
     assert sorted(numbers) == list(range(1, 61))
 
 
-def test_what_was_not_covered_can_be_read_back(tmp_path: Path) -> None:
+def test_uncovered_requests_are_read_back(tmp_path: Path) -> None:
     lost = Uncovered("a", 1, 0, 2, "grüße\n")
     assert uncovered_in(tmp_path) == []
     note_uncovered(tmp_path / "deep", lost)

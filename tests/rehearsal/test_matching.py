@@ -12,7 +12,7 @@ from hocket.providers.base import LaunchRequest
 from hocket.rehearsal import parse
 from hocket.rehearsal.matching import (
     CLOSING,
-    Conversation,
+    AgentConversation,
     Message,
     Part,
     Uncovered,
@@ -60,7 +60,7 @@ def rule(*do: Any, **when: Any) -> dict[str, Any]:
 
 
 def follow(document: Any, messages: Messages, **about: Any) -> Message | Uncovered:
-    return next_message(parse(document), Conversation(about.pop("agent", "claude"), messages, **about))
+    return next_message(parse(document), AgentConversation(about.pop("agent", "claude"), messages, **about))
 
 
 def parts(document: Any, messages: Messages, **about: Any) -> tuple[Part, ...]:
@@ -102,13 +102,13 @@ YES = (Say("yes"),)
         ({"prompt": "second", "turn": 1}, {}, False),
     ],
 )
-def test_a_rule_fits_when_all_that_it_asks_for_holds(when: Any, about: Any, fits: bool) -> None:
+def test_rule_matches_when_all_conditions_hold(when: Any, about: Any, fits: bool) -> None:
     messages = [user("first one"), said("a"), user("second one")]
     document = script({"when": when, "do": [SAY]}, {"do": [OTHER]})
     assert parts(document, messages, **about) == (YES if fits else NO)
 
 
-def test_the_list_goes_on_after_each_tool_and_is_closed_at_its_end() -> None:
+def test_list_continues_after_each_tool() -> None:
     document = script(rule({"think": "hm"}, SAY, {"tool": {"name": "Bash"}}, OTHER, {"tool": {"name": "Read"}}))
     start = [user("go")]
     after_one = [*start, used("Bash"), came("ok")]
@@ -118,7 +118,7 @@ def test_the_list_goes_on_after_each_tool_and_is_closed_at_its_end() -> None:
     assert parts(document, after_two) == (Say(CLOSING),)
 
 
-def test_what_is_said_in_one_breath_is_one_text_with_the_marker_on_its_own_line() -> None:
+def test_consecutive_texts_are_joined() -> None:
     assert parts(script(rule(SAY, OTHER, "marker")), [user("go")]) == (Say("yes\nother\nFORKHESTRA_COMPLETE"),)
 
 
@@ -136,12 +136,12 @@ def test_a_question_goes_on_as_it_was_answered(error: bool, text: str, expected:
     assert parts(script(rule({"ask": ask}, OTHER)), messages) == (Say(expected),)
 
 
-def test_without_branches_a_question_goes_on_with_the_list() -> None:
+def test_question_without_branches_continues_the_list() -> None:
     messages = [user("go"), used("Bash"), came("no", error=True)]
     assert parts(script(rule({"ask": {"tool": "Bash"}}, OTHER)), messages) == NO
 
 
-def test_a_rule_for_the_last_message_takes_over_and_keeps_its_place() -> None:
+def test_rule_for_last_input_takes_over_the_turn() -> None:
     document = script(
         rule(SAY, {"tool": {"name": "Read"}}, {"say": "after"}, last="surprise"),
         rule({"tool": {"name": "Bash"}}, OTHER),
@@ -152,7 +152,7 @@ def test_a_rule_for_the_last_message_takes_over_and_keeps_its_place() -> None:
     assert parts(document, [user("go"), used("Bash"), came("nothing new")]) == NO
 
 
-def test_a_wake_is_answered_only_by_a_rule_that_asks_for_it() -> None:
+def test_woken_turn_needs_a_rule_with_woken() -> None:
     document = script(rule(OTHER), rule(SAY, woken=True), default=[OTHER])
     assert parts(document, [user("go"), said("started"), woken()]) == YES
     lost = follow(script(rule(OTHER), default=[OTHER]), [user("go"), said("started"), woken()])
@@ -169,7 +169,7 @@ def test_wakes_are_counted_apart_from_the_users_messages() -> None:
     assert parts(document, [*history, user("more")]) == (Say("two"),)
 
 
-def test_the_words_of_the_program_around_a_users_text_are_no_messages() -> None:
+def test_reminders_of_the_cli_are_not_messages() -> None:
     reminder = {"type": "text", "text": "<system-reminder>be nice</system-reminder>\n"}
     note = {"type": "text", "text": "[Request interrupted by user for tool use]"}
     messages: Messages = [
@@ -182,7 +182,7 @@ def test_the_words_of_the_program_around_a_users_text_are_no_messages() -> None:
     assert (turn.prompt, turn.number, turn.woken, turn.replies) == ("again", 2, 0, ())
 
 
-def test_a_message_in_the_middle_of_a_turn_does_not_start_one_but_is_the_last() -> None:
+def test_message_during_a_turn_is_its_last_input() -> None:
     passed_on = {"role": "system", "content": "The user sent a new message while you were working:\nhurry"}
     document = script(rule({"tool": {"name": "Bash"}}, OTHER), rule(SAY, last="hurry"))
     messages = [user("go"), used("Bash"), came("ok"), passed_on]
@@ -190,7 +190,7 @@ def test_a_message_in_the_middle_of_a_turn_does_not_start_one_but_is_the_last() 
     assert parts(document, messages) == YES
 
 
-def test_a_refusal_is_repeated_unless_the_list_goes_on() -> None:
+def test_refusal_repeats_unless_the_list_continues() -> None:
     note = user("Your response above was stopped by a safety classifier, so there.")
     refused = follow(script(rule("refuse")), [user("go"), said("No."), note])
     assert isinstance(refused, Message)
@@ -198,7 +198,7 @@ def test_a_refusal_is_repeated_unless_the_list_goes_on() -> None:
     assert parts(script(rule("refuse", SAY)), [user("go"), said("No."), note]) == YES
 
 
-def test_after_a_break_the_list_goes_on_and_is_closed_where_nothing_is_left() -> None:
+def test_list_continues_after_a_break() -> None:
     note = user("Your response above was cut off mid-stream, so there.")
     broken = follow(script(rule({"say": "half"}, "break", SAY)), [user("go")])
     assert isinstance(broken, Message)
@@ -208,7 +208,7 @@ def test_after_a_break_the_list_goes_on_and_is_closed_where_nothing_is_left() ->
 
 
 @pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
-def test_what_broke_off_breaks_off_again_when_the_cli_asks_it_to_go_on(last: Any) -> None:
+def test_crash_repeats_when_requested_again(last: Any) -> None:
     note = user("Your response above was cut off mid-stream. Resume directly from where it stops.")
     rules = script(rule({"tool": {"name": "Bash"}}, {"say": "half"}, last, SAY, turn=1, prompt="go"))
     again = follow(rules, [user("go"), used("Bash"), came("hi"), said("half"), note])
@@ -218,14 +218,14 @@ def test_what_broke_off_breaks_off_again_when_the_cli_asks_it_to_go_on(last: Any
     )  # fmt: skip
 
 
-def test_costs_belong_to_the_message_that_they_stand_in() -> None:
+def test_cost_belongs_to_its_message() -> None:
     document = script(rule({"cost": 1}, {"tool": {"name": "Bash"}}, {"cost": 2}, {"usage": {"output": 7}}, SAY))
     second = follow(document, [user("go"), used("Bash"), came("ok")])
     assert isinstance(second, Message)
     assert (second.spend.cost, second.spend.input, second.spend.output) == (2.0, None, 7)
 
 
-def test_what_nothing_covers_is_named() -> None:
+def test_uncovered_request_names_the_agent() -> None:
     lost = follow(script(rule(SAY, agent="other")), [user("x" * 500)], agent="planner", passage=3)
     assert isinstance(lost, Uncovered)
     assert "'planner', turn 1, pass 3" in str(lost)
@@ -236,7 +236,7 @@ def test_the_default_answers_what_no_rule_does() -> None:
     assert parts(script(default=[SAY]), [user("anything")]) == YES
 
 
-def test_a_sub_agent_is_known_by_the_prompt_that_it_was_given() -> None:
+def test_sub_agent_is_identified_by_its_prompt() -> None:
     ask = {"tool": "Bash", "denied": [{"agent": {"type": "deep", "prompt": "dig"}}]}
     parsed = parse(script(rule({"tools": [{"agent": {"type": "a", "prompt": "look"}}]}, {"ask": ask})))
     assert [sub_agent_type(parsed, prompt) for prompt in ("look", "dig", "none")] == ["a", "deep", None]
@@ -250,7 +250,7 @@ def test_the_usual_marker_is_the_models() -> None:
 
 
 @pytest.mark.parametrize("marker", ["FORKHESTRA_COMPLETE", "ALL DONE!", "fertig: ja"])
-def test_the_marker_is_the_one_that_our_own_launch_tells_the_agent(marker: str) -> None:
+def test_marker_is_read_from_system_prompt(marker: str) -> None:
     agent = Agent("a", "claude", "/bin/claude", "test", definition=Definition("a", {"prompt": "Be:\n\nkind"}, "/a.md"))
     argv = PROVIDERS["claude"].launch(agent, LaunchRequest(prompt="go", loop=True, marker=marker)).argv
     system = "Be:\n\nkind\n\n" + argv[argv.index("--append-system-prompt") + 1]

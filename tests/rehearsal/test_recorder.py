@@ -42,10 +42,10 @@ def story(events: list[Event]) -> list[tuple[Any, ...]]:
     return sorted(summary(events), key=lambda entry: entry[0] not in ("turn", "lead", "question", "result"))
 
 
-@pytest.mark.parametrize("player", ["agent", "model"])
-def test_what_was_recorded_is_played_again_the_same(player: str, world: Path) -> None:
+@pytest.mark.parametrize("implementation", ["agent", "model"])
+def test_recording_replays_the_same_events(implementation: str, world: Path) -> None:
     (world / "first").mkdir()
-    with run_process(player, world / "first", SCRIPT) as start:
+    with run_process(implementation, world / "first", SCRIPT) as start:
         process = start(*ASKING, "--allowedTools", "Bash(echo *)")
         before = act(process)
     document = recorded(process.lines)
@@ -62,10 +62,10 @@ def told_at_once(process: Process) -> list[Event]:
         return process.events
 
 
-@pytest.mark.parametrize("player", ["agent", "model"])
-def test_a_turn_that_began_before_the_last_result_was_told_is_a_turn_of_its_own(player: str, world: Path) -> None:
+@pytest.mark.parametrize("implementation", ["agent", "model"])
+def test_turn_before_delayed_result_is_recorded_separately(implementation: str, world: Path) -> None:
     (world / "first").mkdir()
-    with run_process(player, world / "first", SCRIPT) as start:
+    with run_process(implementation, world / "first", SCRIPT) as start:
         process = start()
         before = told_at_once(process)
     document = recorded(process.lines)
@@ -79,7 +79,7 @@ def test_a_turn_that_began_before_the_last_result_was_told_is_a_turn_of_its_own(
     assert story(again) == story(before)
 
 
-def test_tools_keep_what_they_reported_and_turns_what_they_cost(world: Path) -> None:
+def test_tool_results_and_turn_costs_are_recorded(world: Path) -> None:
     tool = {"tool": {"name": "Bash", "input": {"command": "make"}, "result": "line\nline\n", "error": True}}
     rules = [{"do": [{"cost": 0.5}, tool, {"cost": 0.25}, {"say": "fin"}]}]
     with Agent(world, {"rules": rules}).start() as process:
@@ -89,7 +89,7 @@ def test_tools_keep_what_they_reported_and_turns_what_they_cost(world: Path) -> 
     assert only == {"when": {"agent": "claude", "turn": 1}, "do": [tool, {"cost": 0.75}, {"say": "fin"}]}
 
 
-def test_a_denied_question_keeps_what_the_agent_did_then(world: Path) -> None:
+def test_denied_question_is_recorded_with_its_branch(world: Path) -> None:
     ask = {"tool": "Bash", "input": {"command": "rm x"}, "denied": [{"say": "then not"}]}
     with Agent(world, {"rules": [{"do": [{"ask": ask}, {"say": "done"}]}]}).start(*ASKING) as process:
         process.answer(process.say("go").until("control_request"), allow=False).until("result")
@@ -97,7 +97,7 @@ def test_a_denied_question_keeps_what_the_agent_did_then(world: Path) -> None:
     assert recorded(process.lines)["rules"][0]["do"] == [{"ask": ask}]
 
 
-def test_a_failure_is_recorded_as_one(world: Path) -> None:
+def test_failure_is_recorded(world: Path) -> None:
     failure = {"fail": {"status": 529, "message": "full"}}
     with Agent(world, {"rules": [{"do": [failure]}]}).start() as process:
         process.say("go").until("result")
@@ -113,15 +113,15 @@ def ending(process: Process) -> tuple[int, Any, Any]:
 
 
 @pytest.mark.parametrize("replayed_by", ["agent", "model"])
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize("status", [400, 529])
-def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
-    player: str, replayed_by: str, world: Path, status: int
+def test_failure_after_broken_stream_is_replayed(
+    implementation: str, replayed_by: str, world: Path, status: int
 ) -> None:
     steps: list[Any] = [{"think": "hm"}, {"say": "half a"}, {"fail": {"status": status, "message": "no"}}]
     stories = []
     document: Any = {"rules": [{"do": steps}]}
-    for name, who in (("first", player), ("again", replayed_by)):
+    for name, who in (("first", implementation), ("again", replayed_by)):
         (world / name).mkdir()
         with run_process(who, world / name, document) as start:
             process = start()
@@ -137,7 +137,7 @@ def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
 
 
 @pytest.mark.parametrize("replayed_by", ["agent", "model"])
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
@@ -147,12 +147,12 @@ def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
          (1, True, None)),
     ],
 )  # fmt: skip
-def test_a_refusal_is_one_again(
-    player: str, replayed_by: str, world: Path, steps: list[Any], expected: tuple[Any, ...]
+def test_refusal_is_replayed(
+    implementation: str, replayed_by: str, world: Path, steps: list[Any], expected: tuple[Any, ...]
 ) -> None:
     document: Any = {"rules": [{"do": steps}]}
     stories = []
-    for name, who in (("first", player), ("again", replayed_by)):
+    for name, who in (("first", implementation), ("again", replayed_by)):
         (world / name).mkdir()
         with run_process(who, world / name, document) as start:
             process = start("--permission-mode", "bypassPermissions")
@@ -164,17 +164,17 @@ def test_a_refusal_is_one_again(
 
 
 @pytest.mark.parametrize("replayed_by", ["agent", "model"])
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize("who", ["lead", "general-purpose"])
-def test_a_stream_that_broke_and_went_on_is_two_messages_again(
-    player: str, replayed_by: str, world: Path, who: str
+def test_broken_stream_is_recorded_as_two_messages(
+    implementation: str, replayed_by: str, world: Path, who: str
 ) -> None:
     broken: list[Any] = [{"say": "half"}, "break", {"say": "a"}, "break", {"say": "word"}, TOOL, {"say": "and more"}]
     helps = [{"when": {"agent": who}, "do": broken}, {"when": {"woken": True}, "do": [{"say": "heard"}]}]
     lead = broken if who == "lead" else [{"agent": {"prompt": "go", "background": True}}, {"say": "meanwhile"}]
     document: Any = {"rules": [*helps, {"do": lead}]}
     stories = []
-    for name, by in (("first", player), ("again", replayed_by)):
+    for name, by in (("first", implementation), ("again", replayed_by)):
         (world / name).mkdir()
         with (
             run_process(by, world / name, document) as start,
@@ -188,7 +188,7 @@ def test_a_stream_that_broke_and_went_on_is_two_messages_again(
     assert stories[0] == stories[1]
 
 
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize(
     ("limit", "subtype", "words"),
     [
@@ -196,12 +196,12 @@ def test_a_stream_that_broke_and_went_on_is_two_messages_again(
         (("--max-budget-usd", "0.0001"), "error_max_budget_usd", "Reached maximum budget ($0.0001)"),
     ],
 )
-def test_a_turn_that_a_limit_ended_ends_so_with_the_same_limit_fails_without_and_says_so(
-    player: str, world: Path, limit: tuple[str, ...], subtype: str, words: str
+def test_limit_is_recorded_as_failure_with_note(
+    implementation: str, world: Path, limit: tuple[str, ...], subtype: str, words: str
 ) -> None:
     document: Any = {"rules": [{"do": [{"cost": 0.1}, {"say": "a"}, TOOL, {"say": "b"}]}]}
     with (
-        run_process(player, world, document) as start,
+        run_process(implementation, world, document) as start,
         start("--permission-mode", "bypassPermissions", *limit) as process,
     ):
         assert process.say("go").until("result")["subtype"] == subtype
@@ -217,7 +217,7 @@ def test_a_turn_that_a_limit_ended_ends_so_with_the_same_limit_fails_without_and
     assert (ended["is_error"], f"the recorded turn was ended here: {words}" in ended["result"]) == (True, True)
 
 
-def test_a_turn_that_was_done_when_its_budget_was_ends_well_without_a_budget(world: Path) -> None:
+def test_completed_turn_over_budget_is_recorded_without_failure(world: Path) -> None:
     limit = ("--max-budget-usd", "0.1")
     with Agent(world, {"rules": [{"do": [{"cost": 0.5}, {"say": "all"}]}]}).start(*limit) as process:
         process.say("go").until("result")
@@ -230,17 +230,15 @@ def test_a_turn_that_was_done_when_its_budget_was_ends_well_without_a_budget(wor
     ]
 
 
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize("words", [[], [{"say": "a"}], [{"say": "a"}, TOOL]])
-def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
-    player: str, world: Path, words: list[Any]
-) -> None:
+def test_interrupted_turn_is_recorded_as_hang(implementation: str, world: Path, words: list[Any]) -> None:
     document: Any = {"rules": [{"do": [*words, "hang"]}]}
     stories = []
     for name in ("first", "again"):
         (world / name).mkdir()
         mode = ("--permission-mode", "bypassPermissions")
-        with run_process(player, world / name, document) as start, start(*mode) as process:
+        with run_process(implementation, world / name, document) as start, start(*mode) as process:
             process.say("go")
             for _ in range(2 if TOOL in words else 1):
                 process.until("system/status")
@@ -257,7 +255,7 @@ def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
     assert stories[0][-1][3] == "error_during_execution"
 
 
-def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> None:
+def test_unreachable_api_is_recorded_as_failure(world: Path) -> None:
     with run_process("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
         process = start()
         assert ending(process) == (1, True, None)
@@ -265,7 +263,7 @@ def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> Non
     assert ending(Agent(world / "again", recorded(process.lines)).start()) == (1, True, 500)
 
 
-def test_a_thought_that_was_lost_with_a_failure_is_not_recorded() -> None:
+def test_thought_before_a_failure_is_not_recorded() -> None:
     block = {"type": "thinking", "thinking": "hm"}
     lines: list[Any] = [
         {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}},
@@ -275,7 +273,7 @@ def test_a_thought_that_was_lost_with_a_failure_is_not_recorded() -> None:
     assert document["rules"][0]["do"] == [{"fail": {"status": 529, "message": "full"}}]
 
 
-def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
+def test_sub_agent_failure_is_recorded_in_its_rule(world: Path) -> None:
     failure = {"fail": {"status": 529, "message": "full"}}
     rules = [{"when": {"agent": "general-purpose"}, "do": [failure]}, {"do": [{"agent": {"prompt": "sub"}}]}]
     with Agent(world, {"rules": rules}).start() as process:
@@ -284,7 +282,7 @@ def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
     assert recorded(process.lines)["rules"][1]["do"] == [failure]
 
 
-@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("implementation", ["agent", "model"])
 @pytest.mark.parametrize(
     "prompts",
     [
@@ -297,16 +295,14 @@ def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
         ["first look around", "look"],
     ],
 )
-def test_a_sub_agents_prompt_finds_its_rule_again_whatever_it_looks_like(
-    player: str, world: Path, prompts: list[str]
-) -> None:
+def test_recorded_sub_agent_prompt_matches_again(implementation: str, world: Path, prompts: list[str]) -> None:
     helpers = [{"when": {"agent": "general-purpose", "pass": n}, "do": [{"say": f"seen {n}"}]} for n in (1, 2)]
     lead = [{"agent": {"prompt": prompt, "description": "scout"}} for prompt in prompts]
     document = {"rules": [*helpers, {"do": [*lead, {"say": "fin"}]}]}
     told_both: list[Any] = []
     for name in ("first", "again"):
         (world / name).mkdir()
-        with run_process(player, world / name, document) as start, start() as process:
+        with run_process(implementation, world / name, document) as start, start() as process:
             process.say("go").until("result")
             assert process.end() == 0
         told_both.append(story(process.events))
@@ -317,7 +313,7 @@ def test_a_sub_agents_prompt_finds_its_rule_again_whatever_it_looks_like(
     ]
 
 
-def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:
+def test_run_without_end_is_recorded_with_hang(world: Path) -> None:
     with Agent(world, {"rules": [{"do": [{"say": "begun"}, {"fail": {"exit": 1}}]}]}).start() as process:
         process.say("go")
         process.end()
@@ -325,7 +321,7 @@ def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:
     assert record(process.lines, "a").notes == ("turn 1 has no end: it hangs where the output breaks off",)
 
 
-def test_lines_that_are_no_events_are_passed_over() -> None:
+def test_lines_that_are_not_events_are_skipped() -> None:
     odd: list[Any] = [
         [], 3, {}, {"type": "assistant"}, {"type": "assistant", "message": 3},
         {"type": "user", "message": {"content": 3}},
@@ -336,7 +332,7 @@ def test_lines_that_are_no_events_are_passed_over() -> None:
     assert parse(yaml.safe_load(record(lines, "a").script))
 
 
-def test_the_script_is_made_to_be_read() -> None:
+def test_recorded_script_is_readable() -> None:
     block = {"type": "text", "text": "grüße\nund mehr\n"}
     event = {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}}
     text, notes = record([json.dumps(event).encode(), b'{"type": "result", "is_error": false}'], "a")
@@ -345,7 +341,7 @@ def test_the_script_is_made_to_be_read() -> None:
     assert notes == ()
 
 
-def test_a_note_with_codes_in_it_leaves_a_script_that_can_be_read() -> None:
+def test_note_with_control_characters_stays_a_comment() -> None:
     init = {"type": "system", "subtype": "init", "session_id": "s"}
     spoken = {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "hello"}]}}
     ended = {"type": "result", "subtype": "error_max_turns", "is_error": True, "errors": ["\x1b[31mboom\x85now"]}

@@ -186,7 +186,7 @@ def test_error_lists_the_known_keys() -> None:
     assert raised.value.hint == "its keys: name, input, result, error"
 
 
-def test_a_date_in_a_tools_input_is_refused_where_it_stands(tmp_path: Path) -> None:
+def test_date_in_tool_input_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("rules:\n- do: [tool: {name: Bash, input: {when: 2026-01-02}}]\n", encoding="utf-8")
     with pytest.raises(ScriptError, match=r"rule 1: do: step 1, tool: input: .*not JSON serializable"):
@@ -196,7 +196,7 @@ def test_a_date_in_a_tools_input_is_refused_where_it_stands(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text"), [("a.yaml", "rules: ["), ("a.json", "{"), ("none.yaml", None), ("b.yaml", "\xff")]
 )
-def test_a_file_that_is_no_script_is_one_clear_error(tmp_path: Path, name: str, text: str | None) -> None:
+def test_unreadable_script_file_is_an_error(tmp_path: Path, name: str, text: str | None) -> None:
     if text is not None:
         (tmp_path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(ScriptError, match=name):

@@ -18,7 +18,7 @@ from patience import PATIENCE
 from rehearsal.processes import Process, cli_environment
 
 from hocket.rehearsal import ScriptedModel, parse, uncovered_in
-from hocket.rehearsal.matching import Conversation, Message, next_message
+from hocket.rehearsal.matching import AgentConversation, Message, next_message
 from hocket.rehearsal.messages_api import blocks, contents
 
 
@@ -68,7 +68,7 @@ def frames_of(stream: bytes) -> list[Any]:
 TOOL = {"tool": {"name": "Bash", "input": {"command": "echo " + "x" * 60}}}
 
 
-def test_a_whole_message_is_answered_where_no_stream_is_wanted() -> None:
+def test_request_without_stream_gets_one_object() -> None:
     with model(rule({"think": "hm"}, {"say": "hi"}, TOOL, {"say": "never"})) as running:
         answer = message(running, body())
     assert [block["type"] for block in answer["content"]] == ["thinking", "text", "tool_use"]
@@ -76,7 +76,7 @@ def test_a_whole_message_is_answered_where_no_stream_is_wanted() -> None:
     assert answer["usage"] == {"input_tokens": 10, "output_tokens": 20}
 
 
-def test_a_stream_has_the_frames_of_the_real_api_and_adds_up_to_the_message() -> None:
+def test_stream_frames_add_up_to_the_message() -> None:
     with model(rule({"usage": {"input": 7, "output": 9}}, {"think": "hm"}, {"say": "word " * 20}, TOOL)) as running:
         status, answer = call(running, body(stream=True), "/v1/messages?beta=true")
     frames = frames_of(answer)
@@ -92,7 +92,7 @@ def test_a_stream_has_the_frames_of_the_real_api_and_adds_up_to_the_message() ->
     assert json.loads("".join(written)) == TOOL["tool"]["input"]
 
 
-def test_a_very_long_text_comes_in_a_few_hundred_pieces() -> None:
+def test_long_text_is_streamed_in_limited_pieces() -> None:
     with model(rule({"say": "y" * (1 << 20)})) as running:
         frames = frames_of(call(running, body(stream=True))[1])
     assert 10 < len(frames) < 300
@@ -109,7 +109,7 @@ def test_a_failure_has_its_status_and_its_name(status: int, name: str) -> None:
     assert json.loads(answer) == {"type": "error", "error": {"type": name, "message": "because"}}
 
 
-def test_what_else_the_program_asks_for_is_answered() -> None:
+def test_other_endpoints_are_answered() -> None:
     with model(rule({"say": "hi"})) as running:
         assert call(running, b"", "/", "HEAD") == (200, b"")
         assert call(running, b"", "/api/hello", "HEAD") == (200, b"")
@@ -129,7 +129,7 @@ def test_what_else_the_program_asks_for_is_answered() -> None:
         {"system": 3},
     ],
 )
-def test_a_request_of_a_wrong_shape_is_answered_all_the_same(broken: Any) -> None:
+def test_malformed_request_is_answered(broken: Any) -> None:
     with model(rule({"say": "hi"})) as running:
         assert message(running, body(**broken))["content"][0]["text"] == "hi"
 
@@ -148,7 +148,7 @@ NAMES = {"planner": "You plan.", "strict": "You plan. You are strict.", "empty":
         ("Nothing known", "claude"),
     ],
 )
-def test_an_agent_is_known_by_what_it_was_told(system: Any, name: str) -> None:
+def test_agent_is_identified_by_system_prompt(system: Any, name: str) -> None:
     names = ("planner", "strict", "reviewer", "claude", "empty")
     with model(*[rule({"say": n}, agent=n) for n in names], agents=NAMES) as running:
         assert message(running, body(system=system))["content"][0]["text"] == name
@@ -164,7 +164,7 @@ def test_a_sub_agent_is_known_by_its_prompt() -> None:
 SESSION = {"X_Claude_Code_Session_Id": "s"}
 
 
-def test_what_the_cli_asks_for_itself_gets_a_harmless_answer() -> None:
+def test_internal_requests_of_the_cli_are_answered() -> None:
     title = body(tools=[], system="You are naming a coding session.")
     with model(rule({"say": "mine"}, agent="planner"), agents=NAMES) as running:
         assert message(running, title, **SESSION)["content"][0]["text"] == "ok"
@@ -185,7 +185,7 @@ REMINDED = [{"type": "text", "text": "<system-reminder>\nToday is a day.\n</syst
         {"context_management": {}},
     ],
 )
-def test_an_agent_without_tools_that_cannot_be_named_gets_the_script_or_a_loud_failure(sent: dict[str, Any]) -> None:
+def test_unnamed_agent_without_tools_gets_script_or_failure(sent: dict[str, Any]) -> None:
     with model(rule({"say": "mine"}, prompt="go")) as running:
         assert message(running, body(**{"tools": [], **sent}), **SESSION)["content"][0]["text"] == "mine"
     with model(rule({"say": "mine"}, agent="planner")) as running:
@@ -193,12 +193,12 @@ def test_an_agent_without_tools_that_cannot_be_named_gets_the_script_or_a_loud_f
     assert len(running.uncovered) == 1
 
 
-def test_a_request_without_tools_that_is_not_the_clis_gets_the_script() -> None:
+def test_request_without_session_gets_the_script() -> None:
     with model(rule({"say": "mine"})) as running:
         assert message(running, body(tools=[]))["content"][0]["text"] == "mine"
 
 
-def test_passes_are_counted_by_session_in_the_header_or_the_metadata() -> None:
+def test_passes_are_counted_by_session() -> None:
     with model(*[rule({"say": f"{n}"}, **{"pass": n}) for n in (1, 2, 3)]) as running:
 
         def number(session: str | None = None, **more: Any) -> str:
@@ -209,7 +209,7 @@ def test_passes_are_counted_by_session_in_the_header_or_the_metadata() -> None:
         assert [number("one"), number("two"), number("one"), number(**inside), number("two")] == list("12132")
 
 
-def test_what_nothing_covers_is_loud_and_noted_once(tmp_path: Path) -> None:
+def test_uncovered_request_is_noted_once(tmp_path: Path) -> None:
     with model(rule({"say": "hi"}, prompt="known"), state=tmp_path) as running:
         answers = {call(running, body("strange")) for _ in range(2)}
         assert len(running.uncovered) == 1
@@ -229,7 +229,7 @@ def test_requests_are_counted() -> None:
 # --- time ---------------------------------------------------------------------------------------------------
 
 
-def test_a_wait_holds_back_what_follows_and_not_what_came_before() -> None:
+def test_wait_delays_only_later_frames() -> None:
     with model(rule({"say": "first"}, {"wait": 0.3}, {"say": "then"})) as running:
         host = running.url.removeprefix("http://")
         connection = http.client.HTTPConnection(host, timeout=PATIENCE)
@@ -251,7 +251,7 @@ def test_it_is_only_on_loopback() -> None:
         assert running.url.startswith("http://127.0.0.1:")
 
 
-def test_stopping_ends_a_request_that_would_hang_for_ever() -> None:
+def test_stop_ends_hanging_request() -> None:
     running = ScriptedModel(parse({"rules": [rule({"say": "begun"}, "hang")]})).start()
     outcome: list[bytes] = []
     waiting = threading.Thread(target=lambda: outcome.append(call(running, body(stream=True))[1]))
@@ -306,7 +306,7 @@ def test_a_warm_answer_takes_a_few_milliseconds() -> None:
 # --- the real program ---------------------------------------------------------------------------------------
 
 
-def test_the_real_program_is_recognised_by_its_definition_and_does_what_the_script_says(world: Path) -> None:
+def test_real_cli_follows_script_of_its_definition(world: Path) -> None:
     definitions = json.dumps({"builder": {"description": "builds", "prompt": "You build houses."}})
     write = {"tool": {"name": "Bash", "input": {"command": "echo brick > wall", "description": "build"}}}
     rules = [rule({"say": "on it"}, write, {"say": "built"}, "marker", agent="builder")]
@@ -320,7 +320,7 @@ def test_the_real_program_is_recognised_by_its_definition_and_does_what_the_scri
     assert running.requests == 2
 
 
-def test_the_real_program_says_so_when_the_model_fails(world: Path) -> None:
+def test_real_cli_reports_model_failure(world: Path) -> None:
     with (
         model(rule({"fail": {"status": 500, "message": "out of order"}})) as running,
         Process(real_cli(), cwd=world, env=cli_environment(running.url)) as process,
@@ -331,8 +331,10 @@ def test_the_real_program_says_so_when_the_model_fails(world: Path) -> None:
     assert "out of order" in result["result"]
 
 
-def test_every_call_of_a_message_has_an_id_of_its_own() -> None:
-    found = next_message(parse({"rules": [rule({"tools": [{"name": "A"}, {"name": "B"}]})]}), Conversation("a", []))
+def test_each_tool_call_has_its_own_id() -> None:
+    found = next_message(
+        parse({"rules": [rule({"tools": [{"name": "A"}, {"name": "B"}]})]}), AgentConversation("a", [])
+    )
     assert isinstance(found, Message)
     made = [block["id"] for block in blocks(contents(found))]
     assert len(set(made)) == 2

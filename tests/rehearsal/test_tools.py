@@ -34,19 +34,19 @@ def test_the_tool_that_starts_agents_has_two_names(name: str) -> None:
     assert not offer("--disallowedTools", "Task").offers("Agent")
 
 
-def test_the_command_line_narrows_a_definition_but_not_the_tools_of_servers() -> None:
+def test_command_line_narrows_built_in_tools_only() -> None:
     both = offer("--tools", "Read,Bash", tools=["Read", "Write", "mcp__hocket__status"])
     assert both.names() == ("Read", "mcp__hocket__status")
     assert offer("--tools", "Read").offers("mcp__hocket__status")
 
 
 @pytest.mark.parametrize("own", ["mcp__hocket", "mcp__hocket__*", "mcp__hocket__status"])
-def test_a_server_in_a_definition_stands_for_its_tools(own: str) -> None:
+def test_mcp_server_in_definition_covers_its_tools(own: str) -> None:
     assert offer(tools=[own]).offers("mcp__hocket__status")
     assert not offer(tools=[own]).offers("mcp__hockets__status")
 
 
-def test_what_is_forbidden_is_not_offered_but_a_part_of_it_may_be() -> None:
+def test_disallowed_tool_is_not_offered() -> None:
     assert not offer(disallowedTools=["Bash"]).offers("Bash")
     assert offer("--disallowedTools", "Bash(rm *)").offers("Bash")
     assert "Read" not in offer("--disallowedTools", "Read", tools=["Read", "Write"]).names()

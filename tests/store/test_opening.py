@@ -88,7 +88,7 @@ def test_migrations_are_numbered_without_a_gap() -> None:
     assert [one.number for one in MIGRATIONS] == list(range(1, LATEST + 1))
 
 
-def test_a_new_database_gets_every_migration_and_no_copy_is_kept(place: Path) -> None:
+def test_new_database_gets_all_migrations_without_copy(place: Path) -> None:
     open_store(place).close()
     with closing(sqlite3.connect(place)) as connection:
         assert [row[0] for row in connection.execute("SELECT number FROM migrations")] == list(range(1, LATEST + 1))
@@ -96,7 +96,7 @@ def test_a_new_database_gets_every_migration_and_no_copy_is_kept(place: Path) ->
     assert place.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_migration_is_applied_once_and_a_copy_is_kept_first(place: Path) -> None:
+def test_migration_is_applied_once_after_a_copy(place: Path) -> None:
     fill(place)
     for _ in range(2):
         store = open_store(place, (*MIGRATIONS, GOOD))
@@ -111,7 +111,7 @@ def test_a_migration_is_applied_once_and_a_copy_is_kept_first(place: Path) -> No
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (52,)
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(place: Path) -> None:
+def test_failed_migration_leaves_database_unchanged(place: Path) -> None:
     """Also those before it in the same upgrade: half an upgrade is no schema that anybody knows."""
     fill(place)
     before = contents(place.parent)
@@ -124,7 +124,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(place: Path) -> No
     store.close()
 
 
-def test_a_migration_that_fails_after_a_kill_does_not_make_the_log_look_lost(place: Path) -> None:
+def test_failed_migration_after_kill_keeps_the_log(place: Path) -> None:
     fill(place)
     write_and_be_killed(place)
     with pytest.raises(StoreError):
@@ -149,7 +149,7 @@ def test_a_killed_process_loses_no_commit(place: Path) -> None:
         store.close()
 
 
-def test_a_kill_while_the_log_was_being_folded_in_is_no_damage(place: Path) -> None:
+def test_kill_during_checkpoint_is_not_damage(place: Path) -> None:
     """The first page says already how long the file will be, the last pages are still in the log alone."""
     fill(place)
     write_and_be_killed(place, KILLED.replace('"r2", 2)', '"r2", 2, agent="x" * 100_000)'))
@@ -165,13 +165,13 @@ def test_a_kill_while_the_log_was_being_folded_in_is_no_damage(place: Path) -> N
     assert check(place) is None
 
 
-def test_a_process_killed_before_its_first_commit_leaves_a_store_that_opens(place: Path) -> None:
+def test_store_opens_after_kill_before_first_commit(place: Path) -> None:
     open_store(place).close()
     write_and_be_killed(place, KILLED.replace('store_writer.create("r2", 2)', "pass"))
     open_store(place).close()
 
 
-def test_an_empty_file_that_was_never_a_database_becomes_one(place: Path) -> None:
+def test_empty_file_becomes_a_database(place: Path) -> None:
     place.touch()
     open_store(place).close()
     assert check(place) is None
@@ -255,7 +255,7 @@ def read_by_another_program(path: Path) -> None:
     assert not path.with_name("hocket.db-wal").exists()
 
 
-def test_a_log_folded_in_by_another_program_is_not_missed(place: Path) -> None:
+def test_log_checkpointed_by_another_program_is_accepted(place: Path) -> None:
     """Torture row 57."""
     fill(place)
     write_and_be_killed(place)
@@ -266,7 +266,7 @@ def test_a_log_folded_in_by_another_program_is_not_missed(place: Path) -> None:
     store.close()
 
 
-def test_a_log_deleted_after_another_program_was_there_is_missed(place: Path) -> None:
+def test_log_deleted_after_another_program_is_reported(place: Path) -> None:
     fill(place)
     write_and_be_killed(place)
     read_by_another_program(place)
@@ -275,7 +275,7 @@ def test_a_log_deleted_after_another_program_was_there_is_missed(place: Path) ->
     refused(place, "write-ahead log", "gone")
 
 
-def test_a_missing_log_of_an_older_version_is_not_claimed_lost(place: Path) -> None:
+def test_missing_log_of_older_version_is_accepted(place: Path) -> None:
     """Older versions did not record how far the database went, so nothing can be said."""
     fill(place)
     place.with_name("hocket.db.state").write_text("open")
@@ -283,7 +283,7 @@ def test_a_missing_log_of_an_older_version_is_not_claimed_lost(place: Path) -> N
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_newer_schema_is_refused_and_stays_usable_for_the_newer_program(place: Path, killed: bool) -> None:
+def test_newer_schema_is_refused_and_left_unchanged(place: Path, killed: bool) -> None:
     newer = (*MIGRATIONS, GOOD)
     fill(place)
     open_store(place, newer).close()
@@ -317,7 +317,7 @@ def somebody_without_rights() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_a_read_only_directory_is_refused_with_its_name(place: Path, filled: bool) -> None:
+def test_read_only_directory_is_refused(place: Path, filled: bool) -> None:
     if filled:
         fill(place)
         place.chmod(0o444)
@@ -331,7 +331,7 @@ def test_a_read_only_directory_is_refused_with_its_name(place: Path, filled: boo
     place.parent.chmod(0o755)
 
 
-def test_another_programs_database_gets_no_table_of_ours_before_it_is_known(place: Path) -> None:
+def test_foreign_database_is_left_unchanged(place: Path) -> None:
     with closing(sqlite3.connect(place)) as connection:
         connection.execute("CREATE TABLE migrations (number BIGINT, name TEXT)")
         connection.execute("INSERT INTO migrations VALUES (4711, 'theirs')")
@@ -367,7 +367,7 @@ def test_a_check_notices_what_opening_would_refuse(place: Path, harm: Callable[[
     assert contents(place.parent) == before
 
 
-def test_a_check_does_not_hide_that_the_log_is_gone(place: Path) -> None:
+def test_check_reports_missing_log(place: Path) -> None:
     fill(place)
     write_and_be_killed(place)
     place.with_name("hocket.db-wal").unlink()

@@ -46,7 +46,7 @@ def tree(store: Store) -> Queries:
     return store.read
 
 
-def test_a_run_is_found_by_id_by_prefix_and_by_number(tree: Queries) -> None:
+def test_run_is_found_by_id_prefix_or_number(tree: Queries) -> None:
     assert {tree.find(ref).id for ref in ("rchain", "rcha", "1")} == {"rchain"}
     assert tree.find("rleaf1").number == 3
 
@@ -109,14 +109,14 @@ def test_ancestors_are_found_by_the_parents(tree: Queries) -> None:
     assert [run for run in family if is_below(run)] == ["rloop", "rleaf1", "rchild", "rleaf2"]
 
 
-def test_a_line_is_the_event_as_every_reader_gets_it(tree: Queries) -> None:
+def test_line_is_the_wire_form_of_the_event(tree: Queries) -> None:
     line = next(line for line in tree.event_page("run", "rother", 0, 500, HUGE) if line.type == "text")
     assert decode(line) == {
         "v": 1, "seq": 8, "ts": 1000.5, "run": "rother", "root": "rother", "type": "text", "data": {"text": "other"},
     }  # fmt: skip
 
 
-def test_a_page_ends_once_it_has_enough_bytes_and_always_has_one_line(store: Store) -> None:
+def test_page_ends_at_byte_limit_with_at_least_one_line(store: Store) -> None:
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
     store_writer.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
@@ -154,13 +154,13 @@ class Asked:
         return [row[3] for sql in self.statements for row in explain(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
 
 
-def test_what_is_live_is_found_through_its_own_index(tree: Queries) -> None:
+def test_live_runs_use_their_index(tree: Queries) -> None:
     asked = Asked(tree)
     tree.live()
     assert [plan for plan in asked.plans() if "runs_live" not in plan] == []
 
 
-def test_a_prefix_is_looked_up_in_the_primary_key(tree: Queries) -> None:
+def test_prefix_lookup_uses_the_primary_key(tree: Queries) -> None:
     asked = Asked(tree)
     tree.find("rcha")
     (plan,) = asked.plans()
@@ -181,14 +181,14 @@ def test_no_question_reads_a_whole_table(tree: Queries) -> None:
 
 
 @pytest.mark.parametrize("ref", ["rchain", "rleaf2"])
-def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index(tree: Queries, ref: str) -> None:
+def test_event_page_uses_an_index(tree: Queries, ref: str) -> None:
     asked = Asked(tree)
     tree.event_page("root", ref, 3, 500, HUGE)
     tree.event_page("run", ref, 3, 500, HUGE)
     assert [plan for plan in asked.plans() if "SCAN" in plan or "TEMP B-TREE" in plan] == []
 
 
-def test_the_last_turn_is_the_one_that_ended_last_of_those_that_were_made_here(store: Store) -> None:
+def test_last_closed_handoff_ignores_imported_ones(store: Store) -> None:
     task = Task("t1", 1, "d", 1.0, 1.0, handoffs=3, brought=True, brought_handoffs=1)
     ahead = Handoff("h1", "t1", 1, None, "qa", 0, 1.0, 9e9, Status.DONE)
     outer = Handoff("h2", "t1", 2, "r2", "boss", 0, 2.0, 5.0, Status.FAILED)

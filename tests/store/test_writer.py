@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def test_a_commit_gives_numbers_wire_forms_and_the_run_after_it(store: Store) -> None:
+def test_commit_returns_numbered_events_and_runs(store: Store) -> None:
     done = StoreWriter(store).create("r1", 1)
     assert [event.seq for event in done.events] == [1]
     assert plain(done.runs["r1"]) == plain(store.read.run("r1"))
@@ -37,7 +37,7 @@ def test_a_commit_gives_numbers_wire_forms_and_the_run_after_it(store: Store) ->
     assert b'"type":"run.created"' in done.lines[0]
 
 
-def test_many_batches_share_transactions_and_the_sequence_is_dense_and_ordered(store: Store) -> None:
+def test_grouped_batches_have_dense_ordered_sequence(store: Store) -> None:
     """While the thread is held in its report of one group, the next ones gather into a single commit."""
     gate, groups = threading.Event(), []
 
@@ -95,7 +95,7 @@ def test_a_bad_batch_spoils_only_itself(store: Store, bad: Batch) -> None:
     assert store.read.run("r2") is None
 
 
-def test_a_full_disk_is_told_as_such_and_healed_without_a_restart(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_recovers_without_restart(tmp_path: Path) -> None:
     store = open_store(tmp_path / "hocket.db")
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
@@ -108,7 +108,7 @@ def test_a_full_disk_is_told_as_such_and_healed_without_a_restart(tmp_path: Path
     store.close()
 
 
-def test_events_of_an_ended_run_are_kept_and_change_nothing(store: Store) -> None:
+def test_late_events_do_not_change_ended_run(store: Store) -> None:
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
     store_writer.write(ended("r1", result="bye"))
@@ -178,7 +178,7 @@ def as_batches(story: list[list[tuple[str, tuple[str, dict[str, Any]]]]]) -> lis
 
 @settings(max_examples=60, deadline=None)
 @given(story=stories, restart_every=st.integers(1, 6))
-def test_what_is_stored_is_the_fold_of_what_was_said(
+def test_stored_run_is_the_fold_of_its_events(
     tmp_path_factory: pytest.TempPathFactory,
     story: list[list[tuple[str, tuple[str, dict[str, Any]]]]],
     restart_every: int,
@@ -206,7 +206,7 @@ def test_what_is_stored_is_the_fold_of_what_was_said(
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_the_runs_of_a_commit_are_those_after_each_of_its_events(store: Store) -> None:
+def test_committed_runs_reflect_all_events(store: Store) -> None:
     store_writer = StoreWriter(store)
     first = store_writer.create("r1", 1)
     later = store_writer.write(said("r1", "run.started", pid=3), said("r1", "marker"), ended("r1"))
@@ -247,12 +247,12 @@ def flushes(folder: Path, kind: str) -> int:
     return sum("sync(" in line for line in itertools.takewhile(lambda line: "MARK" not in line, between))
 
 
-def test_what_somebody_is_told_is_flushed_first_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_only_durable_batches_are_flushed(tmp_path: Path) -> None:
     assert flushes(tmp_path, "durable") >= 20
     assert flushes(tmp_path, "ordinary") == 0
 
 
-def test_each_commit_is_as_durable_as_it_was_asked_to_be(store: Store) -> None:
+def test_commit_is_flushed_only_when_durable(store: Store) -> None:
     seen: list[int] = []
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)

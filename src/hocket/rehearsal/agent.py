@@ -20,7 +20,7 @@ from hocket.errors import HocketError
 from hocket.rehearsal import flags as options
 from hocket.rehearsal import stream_events
 from hocket.rehearsal.flags import Refusal
-from hocket.rehearsal.process import AgentProcess, leave, write
+from hocket.rehearsal.process import AgentProcess, exit_now, write
 from hocket.rehearsal.script import load
 from hocket.rehearsal.session import UnknownSession
 from hocket.rehearsal.turns import ScriptedAgent
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """Run with ``[SCRIPT, STATE, FOUND, "--", *arguments]``. Never returns, because threads may still be reading."""
     if len(arguments) < 4 or arguments[3] != "--":
         write(2, "usage: python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS\n")
-        leave(2)
-    signal.signal(signal.SIGTERM, lambda *_: leave(TERMINATED))
+        exit_now(2)
+    signal.signal(signal.SIGTERM, lambda *_: exit_now(TERMINATED))
     try:
-        leave(run(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
+        exit_now(run(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
     except (Refusal, HocketError) as error:
         if isinstance(error, UnknownSession):
             # On the stream too, as the real program does.
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             event = stream_events.result(ended, "rehearsal", nothing, nothing, num_turns=0)
             write(1, stream_events.line(event, error.session))
         write(2, f"{error}\n")
-        leave(1)
+        exit_now(1)
 
 
 def run(script: str, state: str, found: Mapping[str, str], arguments: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import threading
-from typing import Any
 
 from hocket.rehearsal.matching import Uncovered
 
@@ -29,35 +28,27 @@ class ConversationCounts:
     def number(self, agent: str, conversation: str) -> int:
         with self._lock:
             if conversation not in self._seen.get(agent, ()):
-                self._register(agent, conversation)
+                if self._state is None:
+                    self._seen.setdefault(agent, []).append(conversation)
+                else:
+                    self._register(self._state, agent, conversation)
             return self._seen[agent].index(conversation) + 1
 
-    def _register(self, agent: str, conversation: str) -> None:
-        if self._state is None:
-            self._seen.setdefault(agent, []).append(conversation)
-            return
-        os.makedirs(self._state, exist_ok=True)
-        descriptor = os.open(os.path.join(self._state, PASSES), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _register(self, state: str | os.PathLike[str], agent: str, conversation: str) -> None:
+        os.makedirs(state, exist_ok=True)
+        descriptor = os.open(os.path.join(state, PASSES), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._seen = _with(_read(file.read()), agent, conversation)
+            try:
+                self._seen = json.load(file)
+            except ValueError:
+                self._seen = {}  # empty, or incomplete because a process died while writing it
+            known = self._seen.setdefault(agent, [])
+            if conversation not in known:
+                known.append(conversation)
             file.seek(0)
             file.truncate()
             json.dump(self._seen, file)
-
-
-def _read(text: str) -> dict[str, list[str]]:
-    """The stored counts; empty if the file is incomplete because a process died while writing it."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _with(seen: dict[str, list[str]], agent: str, conversation: str) -> dict[str, list[str]]:
-    known = seen.get(agent, [])
-    return seen if conversation in known else {**seen, agent: [*known, conversation]}
 
 
 def note_uncovered(state: str | os.PathLike[str], uncovered: Uncovered) -> None:
@@ -78,5 +69,4 @@ def uncovered_in(state: str | os.PathLike[str]) -> list[Uncovered]:
             lines = file.read().splitlines()
     except FileNotFoundError:
         return []
-    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [Uncovered(**entry) for entry in found]
+    return [Uncovered(**json.loads(line)) for line in lines]

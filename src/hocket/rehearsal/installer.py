@@ -10,16 +10,14 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import hocket
 from hocket.rehearsal.script import parse, read_document
 
 SOURCE = Path(hocket.__file__).parents[1]
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def install(directory: Path, script: Path, state: Path, found: Mapping[str, str] = NOTHING) -> Path:
+def install(directory: Path, script: Path, state: Path, found: Mapping[str, str] | None = None) -> Path:
     """Write ``claude`` into a directory and return its path. Raises ``ScriptError`` for an invalid script.
 
     ``found`` maps the agents that the real program would find in files to ``user`` or ``project``: they can be
@@ -32,18 +30,16 @@ def install(directory: Path, script: Path, state: Path, found: Mapping[str, str]
     script_file = directory / "script.json"
     script_file.write_text(json.dumps(document), encoding="utf-8")
     start = directory / "claude.py"
-    start.write_text(_start(script_file.resolve(), state.resolve(), found), encoding="utf-8")
+    arguments = [str(script_file.resolve()), str(state.resolve()), json.dumps(dict(found or {})), "--"]
+    # It needs no site packages.
+    start.write_text(
+        f"import sys\nsys.path.insert(0, {str(SOURCE)!r})\n"
+        "from hocket.rehearsal.agent import main\n"
+        f"main([*{arguments!r}, *sys.argv[1:]])\n",
+        encoding="utf-8",
+    )
     program = directory / "claude"
     words = (sys.executable, "-I", "-S", str(start.resolve()))
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     return program.resolve()
-
-
-def _start(script_file: Path, state: Path, found: Mapping[str, str]) -> str:
-    """The start script. It needs no site packages."""
-    return (
-        f"import sys\nsys.path.insert(0, {str(SOURCE)!r})\n"
-        "from hocket.rehearsal.agent import main\n"
-        f"main([{str(script_file)!r}, {str(state)!r}, {json.dumps(dict(found))!r}, '--', *sys.argv[1:]])\n"
-    )

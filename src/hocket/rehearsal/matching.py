@@ -46,7 +46,7 @@ Part = Say | Think | Wait | Call
 Messages = Sequence[Mapping[str, Any]]
 
 
-class Conversation(NamedTuple):
+class AgentConversation(NamedTuple):
     """Everything that a script can match."""
 
     agent: str
@@ -101,7 +101,7 @@ class Uncovered(NamedTuple):
         return f"rehearsal: no rule fits agent {self.agent!r}, {turn}, pass {self.passage}, last message {self.last!r}"
 
 
-def next_message(script: Script, conversation: Conversation) -> Message | Uncovered:
+def next_message(script: Script, conversation: AgentConversation) -> Message | Uncovered:
     turn = turn_of(conversation.messages)
     steps = _choose(script, conversation, turn, turn.prompt)
     if steps is None:
@@ -116,7 +116,7 @@ def next_message(script: Script, conversation: Conversation) -> Message | Uncove
     return _take(steps, marker, turn.prompt, last)[0]
 
 
-def _uncovered(conversation: Conversation, turn: Turn) -> Uncovered:
+def _uncovered(conversation: AgentConversation, turn: CurrentTurn) -> Uncovered:
     last = turn.replies[-1].text if turn.replies else turn.prompt
     shown = last if len(last) <= SHORT else last[:SHORT] + "…"
     return Uncovered(conversation.agent, turn.number, turn.woken, conversation.passage, shown)
@@ -126,7 +126,7 @@ def _uncovered(conversation: Conversation, turn: Turn) -> Uncovered:
 
 
 def _choose(
-    script: Script, conversation: Conversation, turn: Turn, last: str, *, reacting: bool = False
+    script: Script, conversation: AgentConversation, turn: CurrentTurn, last: str, *, reacting: bool = False
 ) -> tuple[Step, ...] | None:
     """The steps of the first matching rule. During a turn only rules with ``last`` may take over."""
     for rule in script.rules:
@@ -135,7 +135,7 @@ def _choose(
     return None if reacting or turn.woken else script.default
 
 
-def fits(when: When, conversation: Conversation, turn: Turn, last: str) -> bool:
+def fits(when: When, conversation: AgentConversation, turn: CurrentTurn, last: str) -> bool:
     values = ((when.agent, conversation.agent), (when.turn, turn.number), (when.passage, conversation.passage))
     patterns = ((when.prompt, turn.prompt), (when.system, conversation.system), (when.last, last))
     return (
@@ -227,7 +227,7 @@ OWN_FAILURE = ("Exit code", "<tool_use_error>")
 """How the failure of a tool begins. Any other error of a tool that needs permission is a denial."""
 
 
-class Result(NamedTuple):
+class ToolResult(NamedTuple):
     text: str
     error: bool
 
@@ -239,7 +239,7 @@ class Result(NamedTuple):
 class Reply(NamedTuple):
     """What came after one message of the agent."""
 
-    results: dict[Any, Result]
+    results: dict[Any, ToolResult]
     """By the id of the tool call, in the order of the calls."""
     texts: list[str]
 
@@ -248,7 +248,7 @@ class Reply(NamedTuple):
         return "\n".join(self.texts)
 
 
-class Turn(NamedTuple):
+class CurrentTurn(NamedTuple):
     prompt: str
     number: int
     """The number of user texts so far."""
@@ -257,7 +257,7 @@ class Turn(NamedTuple):
     replies: tuple[Reply, ...]
 
 
-def turn_of(messages: Messages) -> Turn:
+def turn_of(messages: Messages) -> CurrentTurn:
     """The current turn of a conversation."""
     prompt, number, wakes, woken = "", 0, 0, False
     replies: list[Reply] = []
@@ -265,7 +265,7 @@ def turn_of(messages: Messages) -> Turn:
         role = message.get("role")
         if role == "assistant":
             calls = [block.get("id") for block in blocks_of(message) if block.get("type") == "tool_use"]
-            replies.append(Reply(dict.fromkeys(calls, Result("", False)), []))
+            replies.append(Reply(dict.fromkeys(calls, ToolResult("", False)), []))
         elif role == "system":
             if replies and MID_TURN in (text := flat_text(message.get("content"))):
                 replies[-1].texts.append(text)
@@ -276,10 +276,10 @@ def turn_of(messages: Messages) -> Turn:
         elif replies:
             for block in blocks_of(message):
                 if block.get("type") == "tool_result":
-                    result = Result(flat_text(block.get("content")), block.get("is_error") is True)
+                    result = ToolResult(flat_text(block.get("content")), block.get("is_error") is True)
                     replies[-1].results[block.get("tool_use_id")] = result
                     replies[-1].texts.append(result.text)
-    return Turn(prompt, number, wakes if woken else 0, tuple(replies))
+    return CurrentTurn(prompt, number, wakes if woken else 0, tuple(replies))
 
 
 def user_texts(message: Mapping[str, Any]) -> list[str]:
@@ -324,16 +324,11 @@ def flat_text(content: Any) -> str:
 
 def sub_agent_type(script: Script, prompt: str) -> str | None:
     """The agent type for which the script has this prompt; nothing else in a request names a sub-agent."""
-    for call in _all_calls(script):
-        if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
-            return str(call.input.get("subagent_type"))
+    for steps in (*(rule.do for rule in script.rules), script.default or ()):
+        for call in _calls_in(steps):
+            if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
+                return str(call.input.get("subagent_type"))
     return None
-
-
-def _all_calls(script: Script) -> Iterator[Call]:
-    for rule in script.rules:
-        yield from _calls_in(rule.do)
-    yield from _calls_in(script.default or ())
 
 
 def _calls_in(steps: Iterable[Step]) -> Iterator[Call]:

@@ -105,7 +105,7 @@ class AgentProcess:
                 value = json.loads(line)
             except ValueError:
                 write(2, f"Error parsing streaming input line ({len(line)} chars)\n")
-                leave(1)
+                exit_now(1)
             self._receive(value)
         self.inbox.close()
 
@@ -118,17 +118,17 @@ class AgentProcess:
                 self.inbox.add_answer(str(request), answer)
             case {"type": "control_request", "request_id": request, "request": {"subtype": "interrupt"}}:
                 if not self.inbox.interrupt(str(request)):
-                    self.emit(stream_events.control_success(str(request), {"still_queued": []}))
+                    self.emit(stream_events.interrupt_accepted(str(request)))
             case {"type": "control_request", "request_id": request, "request": {"subtype": subtype}}:
                 self.emit(stream_events.control_error(str(request), str(subtype)))
 
     def acknowledge_interrupts(self) -> None:
         for request in self.inbox.take_interrupts():
-            self.emit(stream_events.control_success(request, {"still_queued": []}))
+            self.emit(stream_events.interrupt_accepted(request))
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    def serve(self, run_turn: Callable[[TurnInput], stream_events.Result]) -> int:
+    def serve(self, run_turn: Callable[[TurnInput], stream_events.TurnResult]) -> int:
         """Run turns until there is nothing more to do, and return the exit code."""
         while (work := self.inbox.next()) is not None:
             started = time.monotonic()
@@ -141,7 +141,7 @@ class AgentProcess:
         self._release()
         return 1 if self._failed and not self.inbox.is_signalled else 0
 
-    def _finish(self, ended: stream_events.Result, work: TurnInput, duration_ms: int) -> None:
+    def _finish(self, ended: stream_events.TurnResult, work: TurnInput, duration_ms: int) -> None:
         with self._lock:
             result = stream_events.result(
                 ended,
@@ -184,7 +184,7 @@ class AgentProcess:
                 total["output_tokens"] += made
                 total["cost"] = round(total["cost"] + (spend.cost or 0.0), 9)
 
-    def over_budget(self) -> stream_events.Result | None:
+    def over_budget(self) -> stream_events.TurnResult | None:
         most = self.flags.number("--max-budget-usd")
         # Of this process alone, as in the real program, although it reports the cost of the whole session.
         if most is None or self.session.used["cost"] - self._cost_before < most:
@@ -192,7 +192,7 @@ class AgentProcess:
         error = f"Reached maximum budget (${self.flags.values['--max-budget-usd']})"
         return stream_events.error_result("error_max_budget_usd", "budget_exhausted", error)
 
-    def over_turns(self, requests: int) -> stream_events.Result | None:
+    def over_turns(self, requests: int) -> stream_events.TurnResult | None:
         most = self.flags.number("--max-turns")
         if most is None or requests < most:
             return None
@@ -222,10 +222,10 @@ def write(descriptor: int, text: str) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
     except BrokenPipeError:
-        leave(1)
+        exit_now(1)
 
 
-def leave(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """Exit without waiting for threads."""
     os._exit(code)
 

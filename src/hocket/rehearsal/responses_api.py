@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.matching import Conversation, Message, dicts
+from hocket.rehearsal.matching import AgentConversation, Message, dicts
 from hocket.rehearsal.messages_api import Frame, new_id, pauses, pieces, tokens
 from hocket.rehearsal.steps import Call, Say, Think, Wait
 
@@ -16,7 +16,7 @@ _ADDED = ("<environment_context>", "<turn_aborted>", "<user_instructions>", "# A
 """How texts begin that Codex itself sends in the role of the user."""
 
 
-def conversation(body: Mapping[str, Any], passage: int) -> Conversation:
+def conversation(body: Mapping[str, Any], passage: int) -> AgentConversation:
     """The conversation of a request, in the form of the Messages API, which scripts are matched against."""
     system: list[str] = []
     messages: list[dict[str, Any]] = []
@@ -29,7 +29,7 @@ def conversation(body: Mapping[str, Any], passage: int) -> Conversation:
         elif role:
             messages.append({"role": role, "content": [block]})
     names = tuple(str(tool.get("name") or tool.get("type")) for tool in dicts(body.get("tools")))
-    return Conversation(AGENT, messages, "\n".join(system), names, passage)
+    return AgentConversation(AGENT, messages, "\n".join(system), names, passage)
 
 
 def _converted(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

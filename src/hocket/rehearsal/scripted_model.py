@@ -26,7 +26,7 @@ from hocket.errors import UsageError
 from hocket.rehearsal import messages_api, responses_api
 from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncovered
 from hocket.rehearsal.matching import (
-    Conversation,
+    AgentConversation,
     Message,
     Messages,
     Uncovered,
@@ -117,7 +117,7 @@ class ScriptedModel:
         passage = self._passes.number(responses_api.AGENT, session)
         return self._next(responses_api.conversation(body, passage))
 
-    def _next(self, conversation: Conversation) -> Message:
+    def _next(self, conversation: AgentConversation) -> Message:
         with self._lock:
             self.requests += 1
         found = next_message(self.script, conversation)
@@ -126,7 +126,7 @@ class ScriptedModel:
             return Message(fail=Fail(400, str(found)))
         return found
 
-    def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
+    def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> AgentConversation | None:
         system, messages = flat_text(body.get("system")), dicts(body.get("messages"))
         tools = tuple(str(tool.get("name")) for tool in dicts(body.get("tools")))
         name = self._name(system, messages)
@@ -135,7 +135,7 @@ class ScriptedModel:
             return None
         agent = name or NO_DEFINITION
         passage = self._passes.number(agent, f"{session}/{sub_agent}")
-        return Conversation(agent, messages, system, tools, passage)
+        return AgentConversation(agent, messages, system, tools, passage)
 
     def _name(self, system: str, messages: Messages) -> str | None:
         """The agent of a request. The longest definition wins, because one text may be a prefix of another."""

@@ -37,7 +37,7 @@ def new_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-class Result(NamedTuple):
+class TurnResult(NamedTuple):
     """How a turn ended."""
 
     text: str | None = None
@@ -49,9 +49,9 @@ class Result(NamedTuple):
     error: str | None = None
 
 
-def error_result(subtype: str, terminal: str, error: str, stop_reason: str | None = "end_turn") -> Result:
+def error_result(subtype: str, terminal: str, error: str, stop_reason: str | None = "end_turn") -> TurnResult:
     """The end of a turn without a result."""
-    return Result(None, subtype, terminal, stop_reason, is_error=True, error=error)
+    return TurnResult(None, subtype, terminal, stop_reason, is_error=True, error=error)
 
 
 def init(cwd: str, model: str, mode: str, tools: list[str], agents: list[str]) -> Event:
@@ -120,10 +120,10 @@ def question(id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, ag
     }
 
 
-def control_success(id: str, response: Mapping[str, Any]) -> Event:
+def interrupt_accepted(id: str) -> Event:
     return {
         "type": "control_response",
-        "response": {"subtype": "success", "request_id": id, "response": dict(response)},
+        "response": {"subtype": "success", "request_id": id, "response": {"still_queued": []}},
     }
 
 
@@ -187,7 +187,7 @@ def _by_model(model: str, used: Usage) -> dict[str, Any]:
     }
 
 
-def result(ended: Result, model: str, used: Usage, since: Usage, **more: Any) -> Event:
+def result(ended: TurnResult, model: str, used: Usage, since: Usage, **more: Any) -> Event:
     """The end of a turn. ``used`` is the usage of the whole session, ``since`` that of this turn."""
     return {
         "type": "result",

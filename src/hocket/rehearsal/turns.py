@@ -18,12 +18,12 @@ from hocket.rehearsal.matching import (
     MID_TURN,
     NOTIFICATION,
     STOPPED_BY_SAFETY,
-    Conversation,
+    AgentConversation,
     Message,
     Uncovered,
     next_message,
 )
-from hocket.rehearsal.process import AgentProcess, crash, leave
+from hocket.rehearsal.process import AgentProcess, crash, exit_now
 from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE, Call, Fail
 from hocket.rehearsal.tools import NoSuchAgent, match_agent
 
@@ -69,7 +69,7 @@ class ScriptedAgent:
 
     # --- the turn -------------------------------------------------------------------------------------------
 
-    def turn(self, work: TurnInput) -> stream_events.Result:
+    def turn(self, work: TurnInput) -> stream_events.TurnResult:
         """Run a turn of the lead and return its result, also after an interrupt."""
         self.messages.append({"role": "user", "content": [stream_events.text_block(text) for text in work.texts]})
         self._requests = self._refusals = 0
@@ -80,7 +80,7 @@ class ScriptedAgent:
         except Interrupted:
             return self._interrupted()
 
-    def _interrupted(self) -> stream_events.Result:
+    def _interrupted(self) -> stream_events.TurnResult:
         self.process.acknowledge_interrupts()
         text = stream_events.INTERRUPTED_TOOL if self._uses_tools else stream_events.INTERRUPTED
         self.process.emit(stream_events.user([stream_events.text_block(text)], {}))
@@ -88,7 +88,7 @@ class ScriptedAgent:
         terminal, reason = ("aborted_tools", "tool_use") if self._uses_tools else ("aborted_streaming", None)
         return stream_events.error_result("error_during_execution", terminal, "the turn was interrupted", reason)
 
-    def perform(self) -> stream_events.Result:
+    def perform(self) -> stream_events.TurnResult:
         """Emit messages and use tools until the turn ends."""
         while True:
             message = self._next()
@@ -103,9 +103,9 @@ class ScriptedAgent:
                 self._note(f"{CUT_OFF}. Go on where it ends.")
             elif message.end == "refuse":
                 if not self._retry_refusal():
-                    return stream_events.Result(REFUSED_AGAIN, "success", "api_error", "refusal", is_error=True)
+                    return stream_events.TurnResult(REFUSED_AGAIN, "success", "api_error", "refusal", is_error=True)
             elif not message.calls:
-                return stream_events.Result(said)
+                return stream_events.TurnResult(said)
             else:
                 self._use_tools(list(zip(message.calls, calls, strict=True)))
                 if self.is_lead and (limit := self.process.over_turns(self._requests)):
@@ -120,7 +120,7 @@ class ScriptedAgent:
         passage = process.conversation_counts.number(self.name, f"{process.session.id}/{self._task['task_id']}")
         system = process.system(self.name, lead=self.is_lead)
         tools = process.offered_tools(self.name).names()
-        found = next_message(process.script, Conversation(self.name, self.messages, system, tools, passage))
+        found = next_message(process.script, AgentConversation(self.name, self.messages, system, tools, passage))
         if isinstance(found, Uncovered):
             process.note(found)
             return Message(fail=Fail(400, str(found)))
@@ -151,7 +151,7 @@ class ScriptedAgent:
             if message.end == "crash":
                 crash()
             if message.fail is not None and message.fail.exit is not None:
-                leave(message.fail.exit)
+                exit_now(message.fail.exit)
             self._pause(None if message.end == "hang" else 0)  # an interrupt counts here too
         finally:
             if done:
@@ -162,7 +162,7 @@ class ScriptedAgent:
     def _pause(self, seconds: float | None) -> None:
         self.process.inbox.pause(seconds, interruptible=self._interruptible)
 
-    def _failed(self, message: Message, status: int, reason: str) -> stream_events.Result:
+    def _failed(self, message: Message, status: int, reason: str) -> stream_events.TurnResult:
         for pause in messages_api.pauses(message.parts):
             self._pause(pause)
         text = f"API Error: {status} {reason}"
@@ -173,7 +173,7 @@ class ScriptedAgent:
             kind = stream_events.GIVEN_UP.get(status, "server_error" if status >= 500 else "unknown")
             about = {"error": kind, "api_error_status": status}
             self.process.emit(stream_events.synthetic(text, "stop_sequence", about))
-        return stream_events.Result(text, "success", "api_error", "stop_sequence", status, is_error=True)
+        return stream_events.TurnResult(text, "success", "api_error", "stop_sequence", status, is_error=True)
 
     def _retry_refusal(self) -> bool:
         """Retry once with a note, as the real program does; False if the model refused again."""
@@ -317,7 +317,7 @@ class ScriptedAgent:
         )
         self.process.end_task(self._brief, notice)
 
-    def _report(self, ended: stream_events.Result) -> str:
+    def _report(self, ended: stream_events.TurnResult) -> str:
         """Emit how a sub-agent ended, and return its state."""
         state = "failed" if ended.is_error else "completed"
         patch = {"task_id": self._task["task_id"], "patch": {"status": state}}

@@ -116,7 +116,8 @@ def _look_before_opening(path: Path) -> bool:
         return True
     if head != _MAGIC:
         raise _damaged(path, "it has no SQLite header")
-    if state is not None and state.word == "open" and not _wal(path).exists() and _last_event(path) < (state.seq or 0):
+    committed = (state.seq or 0) if state is not None and state.status == "open" else 0
+    if committed and not _wal(path).exists() and _last_event(path) < committed:
         raise StoreError(
             f"the write-ahead log of {path} is gone, and the newest records with it",
             "Put hocket.db-wal back, or remove hocket.db.state to continue with what is left",

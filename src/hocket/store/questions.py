@@ -1,4 +1,4 @@
-"""Questions and their answers: one row per question, written with the events that tell of it."""
+"""Questions and their answers: one row per question, written with the events that report it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 class State(NamedTuple):
     """The content of the file."""
 
-    word: str
+    status: str
     seq: int | None = None
     """The last committed event; None in files of versions that did not record it."""
 
@@ -45,8 +45,8 @@ class OpenMark:
         finally:
             os.close(self._descriptor)
 
-    def _write(self, word: str, seq: int) -> None:
-        content = f"{word:6} {seq:020}\n".encode()
+    def _write(self, status: str, seq: int) -> None:
+        content = f"{status:6} {seq:020}\n".encode()
         os.pwrite(self._descriptor, content, 0)
         os.ftruncate(self._descriptor, len(content))
 
@@ -58,7 +58,7 @@ def _file(path: Path) -> Path:
 def read_state(path: Path) -> State | None:
     """Return the state, or None if there was never a database."""
     try:
-        word, *rest = _file(path).read_text().split() or [""]
+        status, *rest = _file(path).read_text().split() or [""]
     except FileNotFoundError:
         return None
-    return State(word, int(rest[0]) if rest and rest[0].isdigit() else None)
+    return State(status, int(rest[0]) if rest and rest[0].isdigit() else None)

@@ -31,8 +31,6 @@ FOLDER = ("data", "tasks")
 TASK, LOG = "task.json", "log"
 MARK = ".written"
 """Holds the sequence number up to which every event is in the files."""
-MARK_EVERY = 64
-"""Changes between two marks. After a kill of the server at most as many are written again."""
 PACE = 0.02
 """Seconds between two tasks that are written late: there may be thousands, and none is urgent."""
 CHANGED = "task.changed"
@@ -49,7 +47,7 @@ class StoredTask(NamedTuple):
     history: tuple[ImportedEvent, ...]
 
 
-class Entry(NamedTuple):
+class TaskUpdate(NamedTuple):
     """What to write of one task."""
 
     task: Task
@@ -71,8 +69,8 @@ class TaskFiles:
         self._missed: set[str] = set()
         """Tasks that could not be written, on a full disk for example."""
         self._caught_up = self._closed = False
-        self._seq = self._unmarked = 0
-        """The last event that was submitted, and how many tasks were written since the last mark."""
+        self._seq = 0
+        """The last event that was submitted."""
 
     async def catch_up(self) -> None:
         """Write the changes that the server before this one did not finish."""
@@ -104,12 +102,12 @@ class TaskFiles:
             self._thread.submit(self._mark, self._seq)
         self._thread.shutdown(wait=True)
 
-    def _entry(self, task: Task, committed: Committed, seq: int) -> Entry:
+    def _entry(self, task: Task, committed: Committed, seq: int) -> TaskUpdate:
         records = [one for one in committed.handoffs.values() if one.task == task.id]
         begun = [_with_prompt(one, self._store.read) if one.completed_at is None else one for one in records]
-        return Entry(task, begun, [event for event in committed.events if event.run == task.id], seq)
+        return TaskUpdate(task, begun, [event for event in committed.events if event.run == task.id], seq)
 
-    def _write(self, entries: list[Entry], whole: Sequence[str], seq: int) -> None:
+    def _write(self, entries: list[TaskUpdate], whole: Sequence[str], seq: int) -> None:
         """Write entries and whole tasks, in the thread. With a ``seq``, the files are then complete up to that event.
 
         Whole tasks are read here, after all earlier changes were written.
@@ -118,11 +116,10 @@ class TaskFiles:
             self._try(entry.task.id, entry)
         for name in whole:
             self._try(name, None)
-        self._unmarked += len(entries) + len(whole)
-        if seq > 0 and self._unmarked >= MARK_EVERY:
+        if seq > 0:
             self._mark(seq)
 
-    def _try(self, name: str, entry: Entry | None) -> None:
+    def _try(self, name: str, entry: TaskUpdate | None) -> None:
         """Write an entry, or the whole task. What fails is written whole next time."""
         try:
             entry = entry or self._store.read_aside(partial(_whole, name)).result()
@@ -140,14 +137,13 @@ class TaskFiles:
             return
         with suppress(OSError):
             _replace(self._folder / MARK, str(seq).encode())
-            self._unmarked = 0
 
 
-def _whole(name: str, read: Queries) -> Entry:
+def _whole(name: str, read: Queries) -> TaskUpdate:
     task = require_task(read.task(name), name)
     records = [_with_prompt(one, read) for one in read.handoffs(name)]
     events = list(read.events_of_type(name, CHANGED))
-    return Entry(task, records, events, max((event.seq for event in events), default=0), is_whole=True)
+    return TaskUpdate(task, records, events, max((event.seq for event in events), default=0), is_whole=True)
 
 
 def _with_prompt(record: Handoff, read: Queries) -> Handoff:
@@ -169,7 +165,7 @@ def _marked(folder: Path, last: int) -> int:
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
-def _write(folder: Path, entry: Entry) -> None:
+def _write(folder: Path, entry: TaskUpdate) -> None:
     """Write the log before the task: a hand-off in the log twice is harmless, one that is missing there is not."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     handoffs = [_encoder.encode({"handoff": record}) for record in entry.handoffs]
@@ -206,8 +202,8 @@ def read_all(home: Path) -> tuple[list[StoredTask], int]:
     places = sorted(path.parent for path in home.joinpath(*FOLDER).glob(f"*/{TASK}"))
     found = [_read(place) for place in places]
     own = [one for one, place in zip(found, places, strict=True) if one is not None and one.task.id == place.name]
-    kept = sorted(own, key=lambda one: one.task.number)
-    return kept, len(found) - len(kept)
+    stored = sorted(own, key=lambda one: one.task.number)
+    return stored, len(found) - len(stored)
 
 
 def forget_mark(home: Path) -> None:

@@ -12,7 +12,7 @@ from hocket.store.runs import BELOW, RunQueries
 
 SPENDERS = (Kind.LEAF, Kind.LEAD)
 """Kinds of runs that use something themselves; an inner run reports the sum of its own."""
-TELLING = ("usage", "run.ended")
+USAGE_EVENTS = ("usage", "run.ended")
 """Types of events that say what a run has used."""
 _PUT = """INSERT INTO usage (run, root, cost_usd, cost_estimated, tokens, ended_seq) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (run) DO UPDATE SET cost_usd = excluded.cost_usd, cost_estimated = excluded.cost_estimated,

@@ -21,7 +21,7 @@ from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Task, c
 from hocket.store.connection import RESTORE
 from hocket.store.questions import record_question
 from hocket.store.task_changes import carry_out, is_open, record_task_key
-from hocket.store.usage import TELLING, record_usage
+from hocket.store.usage import USAGE_EVENTS, record_usage
 
 
 @dataclass(slots=True)
@@ -189,16 +189,16 @@ class Writer:
             key = batch.order_key if isinstance(order, Create) else None
             change = carry_out(self._connection, order, now, key)
             _append_events(self._change_events(change, now, changed, result), first, result, rows)
-        for said in batch.events:
-            before = changed.get(said.run) or self._live.get(said.run)
-            if said.type == "run.ended" and said.run not in batch.new and (before is None or before.ended):
+        for event in batch.events:
+            before = changed.get(event.run) or self._live.get(event.run)
+            if event.type == "run.ended" and event.run not in batch.new and (before is None or before.ended):
                 continue  # it has ended already
-            if said.type in CHANGING and (before or said.run in batch.new):
-                result.runs[said.run] = changed[said.run] = apply(before, said)
-            if said.type == "run.ended":
+            if event.type in CHANGING and (before or event.run in batch.new):
+                result.runs[event.run] = changed[event.run] = apply(before, event)
+            if event.type == "run.ended":
                 # Followers stop at the end of the run, so the change of its task comes first.
-                _append_events(self._close_handoff(changed[said.run], said.ts, changed, result), first, result, rows)
-            _append_events([said], first, result, rows)
+                _append_events(self._close_handoff(changed[event.run], event.ts, changed, result), first, result, rows)
+            _append_events([event], first, result, rows)
         self._connection.executemany(_EVENT, rows)
         self._write_runs(result.runs.values(), batch.new)
         self._write_lookups(result)
@@ -214,7 +214,7 @@ class Writer:
                 record_question(self._connection, event)
             elif event.type == "task.changed":
                 record_task_key(self._connection, event)
-            elif event.type in TELLING and event.run in result.runs:
+            elif event.type in USAGE_EVENTS and event.run in result.runs:
                 record_usage(self._connection, result.runs[event.run], event.seq)
 
     def _close_handoff(self, run: Run, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
@@ -230,30 +230,30 @@ class Writer:
         result.tasks[task.id] = task
         result.handoffs |= {record.id: record for record in (*change.opened, *change.closed)}
         every = [*change.imported, *((now, kind, data) for kind, data in change.history)]
-        told = [Event(0, ts, task.id, task.id, "task.changed", {"event": kind, **data}) for ts, kind, data in every]
+        events = [Event(0, ts, task.id, task.id, "task.changed", {"event": kind, **data}) for ts, kind, data in every]
         for record in change.closed:
             run = changed.get(record.run or "") or self._live.get(record.run or "")
             if run is not None:
                 about: dict[str, Any] = {"event": COMPLETED, "task": task.id, "handoff": record.id}
                 about |= {"status": record.status, "reason": record.reason}
-                told.append(Event(0, now, run.id, run.root, "task.changed", about))
-        return told
+                events.append(Event(0, now, run.id, run.root, "task.changed", about))
+        return events
 
     def _write_runs(self, runs: Iterable[Run], new: dict[str, NewRun]) -> None:
         for run in runs:
             state = _encoder.encode(run).decode()
-            birth = new.get(run.id)
-            if birth is None:
+            created = new.get(run.id)
+            if created is None:
                 self._connection.execute(_RUN_CHANGED, (run.status, run.ended_at, state, run.id))
                 continue
             row = (run.id, run.number, run.root, run.parent, run.status, run.created_at, run.ended_at)
-            self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key, run.resumed_from))
+            self._connection.execute(_RUN, (*row, state, created.spec.decode(), created.request_key, run.resumed_from))
 
 
 def _append_events(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:
     """Assign the next sequence numbers."""
-    for said in events:
-        event = Event(first + len(rows), said.ts, said.run, said.root, said.type, said.data)
+    for unnumbered in events:
+        event = msgspec.structs.replace(unnumbered, seq=first + len(rows))
         data = _encoder.encode(event.data).decode()
         result.events.append(event)
         result.lines.append(wire(event.seq, event.ts, event.run, event.root, event.type, data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -40,11 +41,16 @@ def ask(project: Path, home: Path) -> dict[str, str]:
     raise AssertionError(done.stderr.decode())
 
 
+@functools.cache
+def built_in_agents() -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as empty:
+        return ask(Path(empty), Path(home))
+
+
 def listed_by_the_cli(project: Path, tmp_path: Path) -> dict[str, str]:
-    home, empty = tmp_path / "home", tmp_path / "empty"
-    for folder in (home, empty):
-        folder.mkdir()
-    own = ask(empty, home)
+    home = tmp_path / "home"
+    home.mkdir()
+    own = built_in_agents()
     return {name: words for name, words in ask(project, home).items() if own.get(name) != words}
 
 

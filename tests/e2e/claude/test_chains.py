@@ -41,10 +41,10 @@ def test_the_marker_may_come_from_the_agent_s_own_instructions(claude: ClaudeSet
     assert json.dumps(claude.model.last["system"]).count("FORKHESTRA_COMPLETE") == 1
 
 
-def test_a_marker_that_the_agent_only_read_does_not_count(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_a_marker_that_the_agent_only_read_does_not_count(scripted: ClaudeSetup, hocket: Hocket) -> None:
     (hocket.cwd / "notes").write_text("FORKHESTRA_COMPLETE\n")
     read = {"name": "Read", "input": {"file_path": str(hocket.cwd / "notes")}, "result": "FORKHESTRA_COMPLETE"}
-    claude.use_script({"do": [{"tool": read}, {"say": "I read about FORKHESTRA_COMPLETE."}]})
+    scripted.use_script({"do": [{"tool": read}, {"say": "I read about FORKHESTRA_COMPLETE."}]})
     told = run(hocket, "claude:1", "-p", "write\nFORKHESTRA_COMPLETE\nwhen done")
     assert (*told.outcome, told.of("marker")) == (1, "failed", "max_iterations", [])
 
@@ -69,10 +69,10 @@ def test_a_mixed_chain_runs_each_step_in_its_own_directory(
 
 
 @pytest.mark.req("S1-26")
-def test_a_chain_costs_what_its_steps_cost(cli: ClaudeSetup, hocket: Hocket, world: Path) -> None:
+def test_a_chain_costs_what_its_steps_cost(scripted: ClaudeSetup, hocket: Hocket, world: Path) -> None:
     define(world / "one", "planner")
     define(world / "two", "worker")
-    cli.use_script(
+    scripted.use_script(
         {"when": {"agent": "planner"}, "do": [{"cost": 0.25}, {"usage": {"output": 500}}, {"say": "planned"}]},
         {"when": {"agent": "worker"}, "do": [{"cost": 0.5}, {"usage": {"output": 900}}, *DONE]},
     )
@@ -85,10 +85,10 @@ def test_a_chain_costs_what_its_steps_cost(cli: ClaudeSetup, hocket: Hocket, wor
 
 @pytest.mark.req("S1-05", "S1-23", "S1-25", "S1-40", "S1-51", "S1-52")
 def test_an_agent_of_another_project_loops_there_until_its_second_pass_says_the_marker(
-    cli: ClaudeSetup, hocket: Hocket, world: Path
+    scripted: ClaudeSetup, hocket: Hocket, world: Path
 ) -> None:
     define(world / "other", "reviewer")
-    cli.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    scripted.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
     told = run(hocket, "../other/.claude/agents/reviewer.md:5", "-p", "go")
     assert told.outcome == (0, "done", "marker")
     assert (told.step["iterations"], told.step["max_iterations"]) == (2, 5)
@@ -98,7 +98,7 @@ def test_an_agent_of_another_project_loops_there_until_its_second_pass_says_the_
 
 @pytest.mark.req("S1-24", "S1-31", "S1-46", "S1-52")
 def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
-    cli: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
+    scripted: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     define(world / "other", "reviewer")
     agent("builder", "import os; print('built in', os.getcwd())")
@@ -106,7 +106,7 @@ def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
     steps = [{"agent": "strict", "iterations": 3}, {"agent": "builder"}]
     config = {"agents": {"strict": {"path": "../other/.claude/agents/reviewer"}}, "chains": {"both": {"steps": steps}}}
     (hocket.cwd / "forge/chains.json").write_text(json.dumps(config))
-    cli.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    scripted.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
     told = run(hocket, "--chain", "both", "-p", "go")
     assert told.outcome == (0, "done", "single_run")
     assert [(step["agent"], step["reason"], step["iterations"]) for step in told.ended["steps"]] == [
@@ -119,23 +119,23 @@ def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
 
 @pytest.mark.req("S1-44")
 def test_a_marker_among_other_code_is_a_quotation_and_alone_in_a_block_it_counts(
-    cli: ClaudeSetup, hocket: Hocket
+    scripted: ClaudeSetup, hocket: Hocket
 ) -> None:
     quoted = f"At the end I shall run:\n\n```sh\nmake\necho done\n{DEFAULT_MARKER}\n```\n"
     said = f"Done.\n\n```\n{DEFAULT_MARKER}\n```\n"
-    cli.use_script(says(said, **{"pass": 2}), says(quoted))
+    scripted.use_script(says(said, **{"pass": 2}), says(quoted))
     told = run(hocket, "claude:4", "-p", "go")
     assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 2)
     assert [data["line"] for data in told.of("marker")] == [DEFAULT_MARKER]
 
 
 def test_agents_of_two_projects_work_at_the_same_time_and_the_next_step_waits_for_both(
-    cli: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
+    scripted: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     define(world / "one", "reviewer")
     define(world / "two", "qa")
     agent("builder", "print('built')")
-    cli.use_script(
+    scripted.use_script(
         {"when": {"agent": "reviewer"}, "do": [{"say": "reviewed"}]},
         {"when": {"agent": "qa", "pass": 2}, "do": DONE},
         says("not yet", agent="qa"),

@@ -171,9 +171,8 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
 
 
 @pytest.mark.req("S1-45")
-@pytest.mark.parametrize("where", ["worktree", "project"])
 def test_a_session_in_a_worktree_goes_on_only_with_what_is_approved(
-    traps: Traps, hocket: Hocket, claude: ClaudeSetup, home: Path, where: str
+    traps: Traps, hocket: Hocket, claude: ClaudeSetup, home: Path
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
@@ -184,10 +183,13 @@ def test_a_session_in_a_worktree_goes_on_only_with_what_is_approved(
     assert (told.code, traps.sprung()) == (0, (True, True))
     assert hocket("resume", told.leaf, "--json").returncode == 0
     assert traps.sprung() == (True, True)
-    settings = Path(told.step["worktree"] if where == "worktree" else hocket.cwd) / ".claude/settings.json"
-    settings.write_text(settings.read_text() + " ")
-    refused = hocket("resume", told.leaf)
-    assert (refused.returncode, traps.sprung()) == (4, (False, False))
+    for folder in (told.step["worktree"], hocket.cwd):
+        settings = Path(folder) / ".claude/settings.json"
+        approved = settings.read_text()
+        settings.write_text(approved + " ")
+        refused = hocket("resume", told.leaf)
+        assert (refused.returncode, traps.sprung()) == (4, (False, False))
+        settings.write_text(approved)
 
 
 def test_a_project_that_the_user_vouches_for_stays_so_in_a_worktree(traps: Traps, hocket: Hocket, home: Path) -> None:
@@ -228,7 +230,7 @@ def servers(folder: Path, **commands: str) -> str:
 
 @pytest.mark.own_server
 @pytest.mark.req("S1-45")
-@pytest.mark.parametrize("place", [".", "worktrees"])
+@pytest.mark.parametrize("place", [pytest.param(".", marks=pytest.mark.slow), "worktrees"])
 def test_servers_that_a_step_writes_above_its_worktree_stay_off(
     traps: Traps, hocket: Hocket, home: Path, claude: ClaudeSetup, place: str
 ) -> None:

@@ -87,8 +87,10 @@ def fails(number: int, status: int) -> Document:
 
 
 @pytest.mark.req("S2-67")
-def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(cli: ClaudeSetup, hocket: Hocket) -> None:
-    cli.use_script(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
+def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(
+    scripted: ClaudeSetup, hocket: Hocket
+) -> None:
+    scripted.use_script(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
     for status, (reason, word, passes) in FAILURES.items():
         run_id = spawn(hocket, "claude", "-p", "hello")
         code, leaf = waited(hocket, run_id)
@@ -186,8 +188,10 @@ def test_a_limit_of_requests_makes_the_run_fail(cli: ClaudeSetup, hocket: Hocket
     assert "maximum number of turns" in shown(hocket, told.leaf)["error"]
 
 
-def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(cli: ClaudeSetup, hocket: Hocket) -> None:
-    cli.use_script({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script(
+        {"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]}
+    )
     told = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.0001")
     assert told.outcome == (5, "failed", "budget")
     assert told.ended["cost_usd"] > 0.0001

@@ -65,7 +65,7 @@ def check_masked(hocket: Hocket, home: Path, ref: str) -> None:
     assert MASK in views[1]
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("size", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_secret_is_masked_in_text_result_and_tool_result(
     cli: ClaudeSetup, hocket: Hocket, home: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,9 +125,9 @@ def test_a_choice_with_a_secret_is_answered_by_its_number(claude: ClaudeSetup, h
     check_masked(hocket, home, run_id)
 
 
-def test_an_api_error_that_repeats_a_secret_fails_the_run(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_an_api_error_that_repeats_a_secret_fails_the_run(scripted: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
-    cli.use_script({"do": [{"fail": {"status": 400, "message": f"no such key: {KEY}"}}]})
+    scripted.use_script({"do": [{"fail": {"status": 400, "message": f"no such key: {KEY}"}}]})
     told = run(hocket, "claude", "-p", "hello")
     assert told.outcome[1:] == ("failed", "error")
     ended = shown(hocket, told.leaf)

@@ -30,10 +30,12 @@ def works_in(told: Any) -> str:
     return str(told.of("session")[0]["cwd"])
 
 
-def test_a_project_s_agent_wins_over_the_user_s(cli: ClaudeSetup, hocket: Hocket, project: Path, other: Path) -> None:
+def test_a_project_s_agent_wins_over_the_user_s(
+    scripted: ClaudeSetup, hocket: Hocket, project: Path, other: Path
+) -> None:
     define(project, "helper", body="You are agent: helper. Serve the PROJECT.")
     define(Path.home(), "helper", body="You are agent: helper. Serve the USER.")
-    cli.use_script(
+    scripted.use_script(
         says("the project's", agent="helper", system="Serve the PROJECT."),
         says("the user's", agent="helper", system="Serve the USER."),
     )
@@ -55,9 +57,9 @@ def test_of_duplicate_files_the_one_that_claude_takes_runs(claude: ClaudeSetup, 
 
 
 @pytest.mark.req("S1-06", "S1-07", "S1-25")
-def test_an_agent_is_known_by_its_real_name_and_by_the_path_of_its_file(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_an_agent_is_known_by_its_real_name_and_by_the_path_of_its_file(scripted: ClaudeSetup, hocket: Hocket) -> None:
     define(hocket.cwd, "file_name", name="real-name")
-    cli.use_script(says("it is me", agent="real-name"))
+    scripted.use_script(says("it is me", agent="real-name"))
     for text in ("real-name", "./.claude/agents/file_name.md"):
         told = run(hocket, text, "-p", "hello")
         assert (told.step["agent"], told.ended["result"]) == (text, "it is me")

@@ -72,8 +72,10 @@ def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(cli: Cla
     assert re.search(r"^cost +~\$", hocket("show", run_id).stdout, re.MULTILINE)
 
 
-def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(cli: ClaudeSetup, hocket: Hocket) -> None:
-    cli.use_script(says("fine"))
+def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(
+    scripted: ClaudeSetup, hocket: Hocket
+) -> None:
+    scripted.use_script(says("fine"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     refused = hocket("send", run_id, " ", "--wait")
@@ -225,8 +227,8 @@ def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: Claud
     assert f"No conversation found with session ID: {old['session_id']}" in new["error"]
 
 
-def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(cli: ClaudeSetup, hocket: Hocket) -> None:
-    cli.use_script(*PAST)
+def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script(*PAST)
     run_id = spawn(hocket, "claude", "--session", "-p", "the colour is blue")
     wait_for(hocket, run_id, "turn.ended")
     old = shown(hocket, run_id)
@@ -238,4 +240,4 @@ def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(cli: ClaudeSetup, hock
     assert (code, lost["status"], lost["result"]) == (1, "lost", "noted: blue")
     told, new = resumed(hocket, run_id)
     assert told.code == 0
-    check_resumed(cli, old, new)
+    check_resumed(scripted, old, new)
