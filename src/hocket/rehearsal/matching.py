@@ -227,7 +227,7 @@ OWN_FAILURE = ("Exit code", "<tool_use_error>")
 """How the failure of a tool begins. Any other error of a tool that needs permission is a denial."""
 
 
-class ToolResult(NamedTuple):
+class ReceivedResult(NamedTuple):
     text: str
     error: bool
 
@@ -239,7 +239,7 @@ class ToolResult(NamedTuple):
 class Reply(NamedTuple):
     """What came after one message of the agent."""
 
-    results: dict[Any, ToolResult]
+    results: dict[Any, ReceivedResult]
     """By the id of the tool call, in the order of the calls."""
     texts: list[str]
 
@@ -265,7 +265,7 @@ def turn_of(messages: Messages) -> CurrentTurn:
         role = message.get("role")
         if role == "assistant":
             calls = [block.get("id") for block in blocks_of(message) if block.get("type") == "tool_use"]
-            replies.append(Reply(dict.fromkeys(calls, ToolResult("", False)), []))
+            replies.append(Reply(dict.fromkeys(calls, ReceivedResult("", False)), []))
         elif role == "system":
             if replies and MID_TURN in (text := flat_text(message.get("content"))):
                 replies[-1].texts.append(text)
@@ -276,7 +276,7 @@ def turn_of(messages: Messages) -> CurrentTurn:
         elif replies:
             for block in blocks_of(message):
                 if block.get("type") == "tool_result":
-                    result = ToolResult(flat_text(block.get("content")), block.get("is_error") is True)
+                    result = ReceivedResult(flat_text(block.get("content")), block.get("is_error") is True)
                     replies[-1].results[block.get("tool_use_id")] = result
                     replies[-1].texts.append(result.text)
     return CurrentTurn(prompt, number, wakes if woken else 0, tuple(replies))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal.matching import CUT_OFF, STOPPED_BY_SAFETY, ToolResult, dicts, flat_text, users_part
+from hocket.rehearsal.matching import CUT_OFF, STOPPED_BY_SAFETY, ReceivedResult, dicts, flat_text, users_part
 from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 
@@ -64,7 +64,7 @@ class _AgentSteps:
         body = None if call is None else call.get("tool", call.get("ask"))
         if call is None or body is None:
             return
-        came = ToolResult(flat_text(block.get("content")), block.get("is_error") is True)
+        came = ReceivedResult(flat_text(block.get("content")), block.get("is_error") is True)
         if "ask" in call and came.denied:
             body["denied"] = []
             return
