@@ -32,19 +32,19 @@ async def show(
     after: Annotated[int, Meta(ge=0), Header("Last-Event-ID")] = 0,
     key: Key = None,
 ) -> Response:
-    return wire.answer([name, limit, ended, kind, after, key])
+    return wire.success([name, limit, ended, kind, after, key])
 
 
 async def make(request: Request, body: Thing) -> Response:
-    return wire.answer([body.text, body.count], 201)
+    return wire.success([body.text, body.count], 201)
 
 
 async def change(request: Request, name: str, body: Thing | None = None) -> Response:
-    return wire.answer([name, body and body.text])
+    return wire.success([name, body and body.text])
 
 
 async def remove(request: Request, name: str) -> Response:
-    return wire.answer(name)
+    return wire.success(name)
 
 
 async def _ours(request: Request, error: Any) -> Response:
@@ -199,7 +199,7 @@ def test_other_methods_get_405_with_allow() -> None:
 
 def test_query_argument_needs_a_default() -> None:
     async def bad(request: Request, limit: int) -> Response:
-        return wire.answer(limit)
+        return wire.success(limit)
 
     with pytest.raises(TypeError, match="limit of /bad"):
         routes([Operation("GET", "/bad", bad)])

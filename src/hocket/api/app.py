@@ -105,7 +105,7 @@ async def list_runs(
     )
     page = wire.fitting(runs[::-1][:limit], lambda run: run.result, LIST_BYTES)[::-1]
     following = page[0].number if len(page) < len(runs) else None
-    return wire.answer(await _encoded(engine, page), next=following)
+    return wire.success(await _encoded(engine, page), next=following)
 
 
 async def _encoded(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:
@@ -146,7 +146,7 @@ async def start_run(
 
 def _started(engine: Engine, run: Run, follow: bool) -> Response:
     if not follow:
-        return wire.answer(_run_out(engine, run), 201)
+        return wire.success(_run_out(engine, run), 201)
     return stream.event_stream(stream.events(engine, run, 0, follow), 201, {"Location": f"/api/runs/{run.id}"})
 
 
@@ -155,16 +155,16 @@ async def plan_run(request: Request, body: wire.StartBody) -> Response:
     engine, parent = engine_of(request), _parent(request, body)
     if body.task is not None:
         raise UsageError("a hand-off cannot be planned", "omit `task`")
-    return wire.answer(await engine.plan(body, parent))
+    return wire.success(await engine.plan(body, parent))
 
 
 def _parent(request: Request, body: wire.StartBody) -> Run | None:
     """Return the parent of a start: the calling run, or any live run that the operator names."""
-    mine = caller_of(request.scope).run
+    caller = caller_of(request.scope).run
     if body.parent is None:
-        return mine
+        return caller
     named = engine_of(request).find(body.parent)
-    if mine is not None and named.id != mine.id:
+    if caller is not None and named.id != caller.id:
         raise Forbidden("a run can start only its own children")
     if named.ended:
         raise Conflict(f"run {named.number} has ended and cannot start children")
@@ -177,16 +177,16 @@ async def show_run(request: Request, ref: str) -> Response:
     run = run_named(request, ref)
     more = {
         "seq": engine.read.last_seq(),
-        "questions": wire.questions_out(_asking(engine, run)),
+        "questions": wire.questions_out(_runs_with_questions(engine, run)),
         "children": await _children(engine, run),
         "dir": str(engine.directory(run)),
         "prompt": engine.read.shown_prompt(run.id),
         "steps": [dict(step) for step in run.steps],
     }
-    return wire.answer(_run_out(engine, run) | more)
+    return wire.success(_run_out(engine, run) | more)
 
 
-def _asking(engine: Engine, run: Run) -> list[Run]:
+def _runs_with_questions(engine: Engine, run: Run) -> list[Run]:
     """Return the runs whose questions are shown with a run: itself, or the descendants of a chain."""
     if run.kind is Kind.LEAF:
         return [run]
@@ -217,7 +217,7 @@ async def run_output(
 
 async def stop_run(request: Request, ref: str, body: wire.EmptyBody | None = None) -> Response:
     """Stop a run and its descendants; responds when all processes have ended."""
-    return wire.answer(await engine_of(request).stop(run_named(request, ref)))
+    return wire.success(await engine_of(request).stop(run_named(request, ref)))
 
 
 async def send_message(request: Request, ref: str, body: wire.MessageBody, idempotency_key: Key = None) -> Response:
@@ -228,7 +228,7 @@ async def send_message(request: Request, ref: str, body: wire.MessageBody, idemp
     if body.interrupt:
         await engine.interrupt(run, key)
     ahead = await engine.send(run, body.text, key) if body.text is not None else 0
-    return wire.answer({"run": run.id, "id": key, "ahead": ahead})
+    return wire.success({"run": run.id, "id": key, "ahead": ahead})
 
 
 async def answer_question(request: Request, ref: str, body: wire.AnswerBody, idempotency_key: Key = None) -> Response:
@@ -238,7 +238,7 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
     answered = await engine_of(request).answer(
         run, body.question, body.allow, body.text, "operator", idempotency_key, always=body.always
     )
-    return wire.answer(answered)
+    return wire.success(answered)
 
 
 async def resume_run(
@@ -261,27 +261,27 @@ async def resume_run(
 
 async def show_health(request: Request) -> Response:
     """Show the state of the server."""
-    return wire.answer(request.app.state.health())
+    return wire.success(request.app.state.health())
 
 
 async def stop_server(request: Request, body: wire.EmptyBody | None = None) -> Response:
     """Stop the server. Runs continue, and the next server adopts them."""
     require_operator(request, "stop the server")
     request.app.state.stop()
-    return wire.answer({"pid": os.getpid()}, 202)
+    return wire.success({"pid": os.getpid()}, 202)
 
 
 async def list_worktrees(request: Request) -> Response:
     """List the worktrees of ended chains, with what they contain and why they are kept."""
     require_operator(request, "list worktrees")
-    return wire.answer([one.row for one in await engine_of(request).worktrees()])
+    return wire.success([one.row for one in await engine_of(request).worktrees()])
 
 
 async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
     """Remove the worktrees without unsaved work, of some runs or of all."""
     require_operator(request, "prune worktrees")
     found = await engine_of(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
-    return wire.answer([one.row for one in found])
+    return wire.success([one.row for one in found])
 
 
 # --- Errors -------------------------------------------------------------------------------------------------

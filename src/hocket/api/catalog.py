@@ -39,18 +39,18 @@ def operations() -> list[Operation]:
 async def list_agents(request: Request, project: Project = None) -> Response:
     """List the agents of ``project``; by default those of the calling run's directory, else the global ones."""
     table, _ = await _table_and_catalog(request, project)
-    return wire.answer([wire.agent_out(row) for row in table["by_name"].values()])
+    return wire.success([wire.agent_out(row) for row in table["by_name"].values()])
 
 
 async def show_agent(request: Request, name: str, project: Project = None) -> Response:
     """Show one agent by its name or address."""
     table, catalog = await _table_and_catalog(request, project)
-    return wire.answer(wire.agent_detail(table["by_name"][find(catalog, name)]))
+    return wire.success(wire.agent_detail(table["by_name"][find(catalog, name)]))
 
 
 async def show_catalog(request: Request, project: Project = None) -> Response:
     """Show the routing table: agents by name, tag and location, overrides and problems."""
-    return wire.answer((await _table_and_catalog(request, project))[0])
+    return wire.success((await _table_and_catalog(request, project))[0])
 
 
 async def list_chains(request: Request, project: Project = None) -> Response:
@@ -58,7 +58,7 @@ async def list_chains(request: Request, project: Project = None) -> Response:
     project, env = _location(request, project)
     engine = engine_of(request)
     home = str(engine.home)
-    return wire.answer(await engine.run_in_folder(project or home, survey, project or home, home, env))
+    return wire.success(await engine.run_in_folder(project or home, survey, project or home, home, env))
 
 
 def _location(request: Request, project: str | None) -> tuple[str | None, Mapping[str, str]]:

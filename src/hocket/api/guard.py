@@ -96,9 +96,9 @@ class Guard:
 def _separate_keys(scope: Scope, caller: Principal) -> None:
     """Give each run its own Idempotency-Keys: guessing another run's key must not return that run's response."""
     if caller.run is not None:
-        mark = f"{caller.run.id}:".encode()
+        prefix = f"{caller.run.id}:".encode()
         scope["headers"] = [
-            (name, mark + hashlib.sha256(value).hexdigest().encode() if _is_key(name, value) else value)
+            (name, prefix + hashlib.sha256(value).hexdigest().encode() if _is_key(name, value) else value)
             for name, value in scope["headers"]
         ]
 
@@ -193,9 +193,9 @@ def run_named(request: Request, ref: str) -> Run:
     return run
 
 
-def reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
+def reaches(engine: Engine, caller: Run | None, run: Run) -> bool:
     """True if the caller, a run or the operator (None), may access a run."""
-    return mine is None or any(one.id == mine.id for one in engine.above(run))
+    return caller is None or any(one.id == caller.id for one in engine.above(run))
 
 
 def require_operator(request: Request, action: str) -> None:

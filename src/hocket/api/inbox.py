@@ -39,11 +39,11 @@ async def list_questions(request: Request, answered: Beginning = None, run: Begi
     With ``answered``, a prefix of an id, list instead the latest answered question with such an id, if any, with its
     answer; with ``run`` only one of that run, or below that chain.
     """
-    engine, mine = engine_of(request), caller_of(request.scope).run
+    engine, caller = engine_of(request), caller_of(request.scope).run
     if answered is None:
-        return wire.answer(_rows(engine, mine, engine.inbox.questions()))
-    found = engine.inbox.answered(run_named(request, run) if run else mine, answered)
-    return wire.answer([found[1]] if found is not None and reaches(engine, mine, found[0]) else [])
+        return wire.success(_rows(engine, caller, engine.inbox.questions()))
+    found = engine.inbox.answered(run_named(request, run) if run else caller, answered)
+    return wire.success([found[1]] if found is not None and reaches(engine, caller, found[0]) else [])
 
 
 async def follow_questions(request: Request) -> Response:
@@ -51,10 +51,10 @@ async def follow_questions(request: Request) -> Response:
     return event_stream(_changes(engine_of(request), caller_of(request.scope).run))
 
 
-async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
+async def _changes(engine: Engine, caller: Run | None) -> AsyncIterator[bytes]:
     before: list[dict[str, Any]] | None = None
     async for questions in engine.inbox.follow(HEARTBEAT):
-        rows = before if questions is None else _rows(engine, mine, questions)
+        rows = before if questions is None else _rows(engine, caller, questions)
         if rows == before:
             yield b": still here\n\n"
             continue
@@ -62,21 +62,21 @@ async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
         yield b"data: %b\n\n" % wire.encoded(rows)
 
 
-def _rows(engine: Engine, mine: Run | None, questions: Iterable[PendingQuestion]) -> list[dict[str, Any]]:
-    seen = [one for one in questions if reaches(engine, mine, one.run)]
+def _rows(engine: Engine, caller: Run | None, questions: Iterable[PendingQuestion]) -> list[dict[str, Any]]:
+    seen = [one for one in questions if reaches(engine, caller, one.run)]
     return [wire.inbox_out(one.run, one.asked, one.asked_at) for one in seen]
 
 
 async def ask_question(request: Request, ref: str, body: wire.AskBody, idempotency_key: Key = None) -> Response:
     """Ask a question. Only the run itself may, with its own token."""
     run = run_named(request, ref)
-    mine = caller_of(request.scope).run
-    if mine is None or mine.id != run.id:
+    caller = caller_of(request.scope).run
+    if caller is None or caller.id != run.id:
         raise Forbidden("a question can only be asked by the run itself, with its own token")
     question = await engine_of(request).ask(run, body.text, body.options, idempotency_key)
-    return wire.answer({"id": question, "run": run.id}, 201)
+    return wire.success({"id": question, "run": run.id}, 201)
 
 
 async def show_question(request: Request, ref: str, question: str) -> Response:
     """Show one question of a run, with its answer."""
-    return wire.answer(engine_of(request).question(run_named(request, ref), question))
+    return wire.success(engine_of(request).question(run_named(request, ref), question))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -63,17 +63,19 @@ def _task(request: Request, ref: str) -> Task:
     return _tasks(request).find(ref, _caller(request))
 
 
-def _task_out(tasks: Tasks, task: Task) -> wire_tasks.TaskOut:
-    chain = tasks.read.handoffs(task.id)
-    runs = (tasks.read.run(one.run) for one in chain if one.run and one.completed_at is None)
-    return wire_tasks.task_out(task, chain, _session(tasks, task, chain), {run.id: run.status for run in runs if run})
-
-
-def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
-    """Return the session of the current agent, or of the last one."""
+def _task_out(request: Request, task: Task) -> wire_tasks.TaskOut:
+    read = _tasks(request).read
+    chain = read.handoffs(task.id)
+    statuses = {run.id: run.status for one in chain if one.completed_at is None and (run := read.run(one.run or ""))}
+    # The session of the current agent, or of the last one.
     latest = next((one for one in reversed(chain) if one.completed_at is None), chain[-1] if chain else None)
-    run = tasks.read.run(latest.run) if latest and latest.run else None
-    return run.session_id if run else (latest.session if latest else None) or task.session
+    run = read.run(latest.run) if latest and latest.run else None
+    session = run.session_id if run else (latest.session if latest else None) or task.session
+    return wire_tasks.task_out(task, chain, session, statuses)
+
+
+def _respond(request: Request, task: Task, status: int = 200, **meta: Any) -> Response:
+    return wire.success(_task_out(request, task), status, **meta)
 
 
 async def list_tasks(
@@ -86,14 +88,13 @@ async def list_tasks(
     found = await _tasks(request).listed(_caller(request), status, before, limit + 1)
     page = wire.fitting(found[:limit], lambda task: task.description, PAGE_BYTES)
     following = page[-1].number if len(found) > len(page) else None
-    return wire.answer([wire_tasks.summary_out(task) for task in page], next=following)
+    return wire.success([wire_tasks.summary_out(task) for task in page], next=following)
 
 
 async def create_task(request: Request, body: wire_tasks.NewTask, idempotency_key: Key = None) -> Response:
     """Create a task. The same Idempotency-Key gives the same task."""
-    tasks = _tasks(request)
-    task = await tasks.create(body.fields(), idempotency_key, _caller(request))
-    return wire.answer(_task_out(tasks, task), 201)
+    task = await _tasks(request).create(body.fields(), idempotency_key, _caller(request))
+    return _respond(request, task, 201)
 
 
 async def import_task(request: Request, body: wire_tasks.ImportBody, idempotency_key: Key = None) -> Response:
@@ -102,14 +103,13 @@ async def import_task(request: Request, body: wire_tasks.ImportBody, idempotency
     Its queue waits until the task is handed off here.
     """
     require_operator(request, "import tasks")
-    tasks = _tasks(request)
-    task = await tasks.adopt(*wire_tasks.imported(body.task, time.time()), idempotency_key)
-    return wire.answer(_task_out(tasks, task), 201)
+    imported = wire_tasks.imported(body.task, time.time())
+    return _respond(request, await _tasks(request).adopt(*imported, idempotency_key), 201)
 
 
 async def show_task(request: Request, ref: str) -> Response:
     """Show one task by id, unique prefix or number, with its hand-offs."""
-    return wire.answer(_task_out(_tasks(request), _task(request, ref)))
+    return _respond(request, _task(request, ref))
 
 
 async def export_task(request: Request, ref: str) -> Response:
@@ -121,7 +121,9 @@ async def export_task(request: Request, ref: str) -> Response:
         details += [_detail(tasks, one) for one in page]
         last = page[-1].number
         await asyncio.sleep(0)
-    return wire.answer(wire_tasks.export_out(_task_out(tasks, task), details, task.queue, await _events(tasks, task)))
+    return wire.success(
+        wire_tasks.export_out(_task_out(request, task), details, task.queue, await _events(tasks, task))
+    )
 
 
 async def _events(tasks: Tasks, task: Task) -> list[Event]:
@@ -135,25 +137,24 @@ async def _events(tasks: Tasks, task: Task) -> list[Event]:
 
 async def set_status(request: Request, ref: str, body: wire_tasks.StatusBody) -> Response:
     """Set the status of a task."""
-    tasks, status = _tasks(request), body.status
-    return wire.answer(_task_out(tasks, await tasks.set_status(_task(request, ref), status.type, status.message)))
+    task = await _tasks(request).set_status(_task(request, ref), body.status.type, body.status.message)
+    return _respond(request, task)
 
 
 async def plan_task(request: Request, ref: str, body: wire_tasks.PlanBody) -> Response:
     """Set the plan of a task."""
-    tasks = _tasks(request)
-    return wire.answer(_task_out(tasks, await tasks.plan(_task(request, ref), body.planning())))
+    return _respond(request, await _tasks(request).plan(_task(request, ref), body.planning()))
 
 
 async def show_history(request: Request, ref: str) -> Response:
     """Show the history of a task, oldest first."""
     events = await _events(_tasks(request), _task(request, ref))
-    return wire.answer({"events": wire_tasks.history_out(events)})
+    return wire.success({"events": wire_tasks.history_out(events)})
 
 
 async def show_queue(request: Request, ref: str) -> Response:
     """Show the queue of a task, the next item first."""
-    return wire.answer({"items": [wire_tasks.queued_out(one) for one in _task(request, ref).queue]})
+    return wire.success({"items": [wire_tasks.queued_out(one) for one in _task(request, ref).queue]})
 
 
 async def enqueue(request: Request, ref: str, body: wire_tasks.QueueBody, idempotency_key: Key = None) -> Response:
@@ -161,7 +162,7 @@ async def enqueue(request: Request, ref: str, body: wire_tasks.QueueBody, idempo
     task, caller = _task(request, ref), _caller(request)
     handoff = body.handoff(task.cwd)
     item = await _tasks(request).enqueue(task, body.prompt, handoff, caller, idempotency_key)
-    return wire.answer(wire_tasks.queued_out(item), 201)
+    return wire.success(wire_tasks.queued_out(item), 201)
 
 
 async def take_next(
@@ -169,24 +170,24 @@ async def take_next(
 ) -> Response:
     """Remove the first item from the queue. The same Idempotency-Key gives the same item."""
     taken = await _tasks(request).take(_task(request, ref), None, idempotency_key)
-    return wire.answer(wire_tasks.queued_out(taken))
+    return wire.success(wire_tasks.queued_out(taken))
 
 
 async def unqueue(request: Request, ref: str, item: str) -> Response:
     """Remove an item from the queue."""
-    return wire.answer(wire_tasks.queued_out(await _tasks(request).take(_task(request, ref), item)))
+    return wire.success(wire_tasks.queued_out(await _tasks(request).take(_task(request, ref), item)))
 
 
 async def list_attachments(request: Request, ref: str) -> Response:
     """List the files of a task."""
-    return wire.answer({"items": [wire_tasks.attachment_out(one) for one in _task(request, ref).attachments]})
+    return wire.success({"items": [wire_tasks.attachment_out(one) for one in _task(request, ref).attachments]})
 
 
 async def attach(request: Request, ref: str, body: wire_tasks.AttachmentBody) -> Response:
     """Attach a file to a task."""
     task = _task(request, ref)
     made = await _tasks(request).attach(task, body.filename, body.bytes())
-    return wire.answer(wire_tasks.attachment_out(made), 201)
+    return wire.success(wire_tasks.attachment_out(made), 201)
 
 
 async def get_attachment(request: Request, ref: str, name: str) -> Response:
@@ -199,34 +200,31 @@ async def get_attachment(request: Request, ref: str, name: str) -> Response:
 
 async def hand_off(request: Request, ref: str, body: wire_tasks.HandoffBody, idempotency_key: Key = None) -> Response:
     """Hand a task to an agent. Responds at once; the record of the hand-off gets the result later."""
-    tasks, task, caller = _tasks(request), _task(request, ref), _caller(request)
-    given = await tasks.hand_off(task, body.start(task.cwd), idempotency_key, caller)
-    return wire.answer(_task_out(tasks, given.task), handoff=given.handoff.id, run=given.handoff.run)
+    task = _task(request, ref)
+    given = await _tasks(request).hand_off(task, body.start(task.cwd), idempotency_key, _caller(request))
+    return _respond(request, given.task, handoff=given.handoff.id, run=given.handoff.run)
 
 
 async def hand_off_new(request: Request, body: wire_tasks.NewHandoffBody, idempotency_key: Key = None) -> Response:
     """Create a task and hand it to an agent; if that is refused, no task is created."""
-    tasks = _tasks(request)
-    given = await tasks.hand_off_new(body.task_description(), body, idempotency_key, _caller(request))
-    return wire.answer(_task_out(tasks, given.task), 201, handoff=given.handoff.id, run=given.handoff.run)
+    given = await _tasks(request).hand_off_new(body.task_description(), body, idempotency_key, _caller(request))
+    return _respond(request, given.task, 201, handoff=given.handoff.id, run=given.handoff.run)
 
 
 async def complete(request: Request, ref: str, body: wire_tasks.CompleteBody) -> Response:
     """Complete a hand-off: a run completes its own, the operator the innermost one."""
-    tasks = _tasks(request)
-    return wire.answer(_task_out(tasks, await tasks.complete(_task(request, ref), body.output, _caller(request))))
+    return _respond(request, await _tasks(request).complete(_task(request, ref), body.output, _caller(request)))
 
 
 async def show_handoff(request: Request, ref: str, handoff: str) -> Response:
     """Show one hand-off by its id or its run's, with its result."""
     tasks = _tasks(request)
-    return wire.answer(_detail(tasks, tasks.handoff(_task(request, ref), handoff)))
+    return wire.success(_detail(tasks, tasks.handoff(_task(request, ref), handoff)))
 
 
 def _detail(tasks: Tasks, record: Handoff) -> wire_tasks.HandoffDetail:
     run = tasks.read.run(record.run) if record.run else None
     if run is None:
         return wire_tasks.handoff_detail(record, None, record.prompt, record.session)
-    return wire_tasks.handoff_detail(
-        record, run.status, tasks.read.shown_prompt(run.id) or record.prompt, run.session_id
-    )
+    prompt = tasks.read.shown_prompt(run.id) or record.prompt
+    return wire_tasks.handoff_detail(record, run.status, prompt, run.session_id)

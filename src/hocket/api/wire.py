@@ -484,7 +484,7 @@ def fitting(rows: Sequence[T], text: Callable[[T], str | None], most: int) -> Se
     return rows
 
 
-def answer(data: Any, status: int = 200, **meta: Any) -> Response:
+def success(data: Any, status: int = 200, **meta: Any) -> Response:
     """Return the response for a success."""
     body = {"data": data, "meta": {"timestamp": time.time(), **meta}}
     return Response(encoded(body), status, media_type="application/json")
