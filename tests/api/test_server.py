@@ -75,7 +75,22 @@ def test_port_is_kept_across_restarts(server: Server) -> None:
     with socket.create_server(("127.0.0.1", first)):
         server.start()
         assert server.port != first
-        assert server.get("/api/health").status_code == 200
+        assert server.get("/api/health").json()["data"]["unavailable_port"] == first
+
+
+def test_kept_port_yields_only_to_requested_port(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        wanted = reserved.getsockname()[1]
+    server.leave()
+    server.start("--port", str(wanted))
+    server.leave()
+    for kept_by in ("0", ""):
+        server.env["HOCKET_PORT"] = kept_by
+        server.start()
+        assert server.port == wanted
+        assert server.get("/api/health").json()["data"]["unavailable_port"] is None
+        server.leave()
+    server.start()
 
 
 def test_requested_port_or_next_free_one_is_used(server: Server) -> None:
@@ -85,6 +100,11 @@ def test_requested_port_or_next_free_one_is_used(server: Server) -> None:
         server.env["HOCKET_PORT"] = str(wanted)
         server.start()
         assert server.port in range(wanted + 1, wanted + 101)
+        instead = f"port {wanted} is not available: listening on port {server.port} instead"
+        assert instead in (server.root / "server.log").read_text()
+        hocket = Hocket(server.project, server.env)
+        assert f":{server.port}  (port {wanted} was not available" in hocket("server", "status").stdout
+        assert status(hocket)["unavailable_port"] == wanted
     server.leave()
     server.start("--port", str(wanted))
     assert server.port == wanted

@@ -75,7 +75,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     limits = load(str(home), str(home)).limits
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
-    tcp = _bind_tcp(home, host, config.requested_port() if port is None else port)
+    tcp, unavailable_port = _bind_tcp(home, host, config.requested_port() if port is None else port)
     bound_port = tcp.getsockname()[1]
     url = f"http://[{host}]:{bound_port}" if ":" in host else f"http://{host}:{bound_port}"
     reserve = Reserve(home)
@@ -86,7 +86,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    app = build(engine, _health(home, unix_path, url, engine), stopping.set)
+    app = build(engine, _health(home, unix_path, url, unavailable_port, engine), stopping.set)
     engine.stream_mcp.open(in_stream(app))
     tcp_access = tcp_policy(bound_port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     describe_holder(lock, socket=unix_path, url=url)
@@ -177,7 +177,9 @@ class _Http(uvicorn.Server):
             await asyncio.sleep(1.0)
 
 
-def _health(home: Path, unix_path: str, url: str, engine: Engine) -> Callable[[], dict[str, Any]]:
+def _health(
+    home: Path, unix_path: str, url: str, unavailable_port: int | None, engine: Engine
+) -> Callable[[], dict[str, Any]]:
     began = time.time()
 
     def health() -> dict[str, Any]:
@@ -188,6 +190,7 @@ def _health(home: Path, unix_path: str, url: str, engine: Engine) -> Callable[[]
             "home": str(home),
             "socket": unix_path,
             "url": url,
+            "unavailable_port": unavailable_port,
             "token_file": str(home / TOKEN),
             "started_at": began,
             "environment": config.program_places(),
@@ -210,18 +213,25 @@ def _bind_unix(path: str) -> socket.socket:
     return listening
 
 
-def _bind_tcp(home: Path, host: str, requested: int | None) -> socket.socket:
-    """Bind the requested port, or the previous one, or the default; the next free one if it is taken."""
+def _bind_tcp(home: Path, host: str, requested: int | None) -> tuple[socket.socket, int | None]:
+    """Bind the requested port, or the previous one, or the default; the next free one if it is taken.
+
+    Returns as well the port that should have been bound and could not be.
+    """
     kept = home / PORT
     before = _kept_port(kept)
-    for port in _candidates(requested, before):
+    candidates = _candidates(requested, before)
+    for port in candidates:
         listening = _try_port(host, port)
         if listening is not None:
             chosen = listening.getsockname()[1]
             if chosen != before:
                 with contextlib.suppress(OSError):
                     kept.write_text(f"{chosen}\n")
-            return listening
+            if port == candidates[0]:
+                return listening, None
+            log.warning("port %d is not available: listening on port %d instead", candidates[0], chosen)
+            return listening, candidates[0]
     raise HocketError("no free port found", "Set HOCKET_PORT=0 to use any")
 
 

@@ -234,6 +234,8 @@ class Health(Struct):
     home: str
     socket: str
     url: str
+    unavailable_port: int | None
+    """The port that was requested, kept or the default, if another program had it when this server started."""
     token_file: str
     started_at: float
     environment: dict[str, str]

@@ -55,6 +55,7 @@ def status(as_json: bool) -> None:
         "pid": None,
         "socket": config.socket_path(home),
         "url": None,
+        "unavailable_port": None,
         "token_file": None,
         "version": None,
         "runs_live": None,
@@ -72,9 +73,11 @@ def status(as_json: bool) -> None:
     elif not found["running"]:
         access.write("not running; started by the next command that needs it\n")
     else:
+        taken = found["unavailable_port"]
+        instead = "" if taken is None else f"  (port {taken} was not available when the server started)"
         access.write(
             f"running  pid {found['pid']}  version {found['version']}  live runs {found['runs_live']}\n"
-            f"socket   {found['socket']}\nurl      {found['url']}\nhome     {found['home']}\n"
+            f"socket   {found['socket']}\nurl      {found['url']}{instead}\nhome     {found['home']}\n"
         )
     if "error" in found and not as_json:
         print(f"hocket: the server does not respond: {found['error']}", file=sys.stderr)
