@@ -358,9 +358,23 @@ def test_helper_is_shown_while_it_works() -> None:
     assert progress.steps[2].last == "test-runner: late"
 
 
+def test_equal_members_of_a_group_are_numbered() -> None:
+    names = ["./lead", "talker", "/opt/talker", "other", "talker"]
+    steps = [{"agent": name, "iterations": 1, "group": 2 if 0 < at < 4 else None} for at, name in enumerate(names)]
+    progress = feed(
+        RunView(ROOT),
+        created(ROOT, "c", kind="chain", parent=None, steps=steps),
+        created("g", "c", kind="group", parent=ROOT),
+        *(created(f"t{at}", "talker", parent="g", step=at, iteration=None) for at in (1, 2)),
+    )
+    assert [step.label for step in progress.steps] == ["lead", "talker#1", "talker#2", "other", "talker"]
+    assert [progress.speaker(run) for run in ("t1", "t2")] == ["talker#1", "talker#2"]
+    assert chain_line(progress) == "lead → (talker, talker, other) → talker"
+
+
 def test_summary_fits_the_terminal() -> None:
     progress = feed(RunView(ROOT), *GROUP)
-    progress.steps[0].agent = "a-name-that-is-much-longer-than-any-name-should-be"
+    progress.steps[0].label = "a-name-that-is-much-longer-than-any-name-should-be"
     assert "a-name-that-is-much-lon…" in summary(progress, 3.0)[0]
     assert max(map(len, summary(progress, 3.0, 40)[:4])) <= 40
 

@@ -20,8 +20,9 @@ from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, 
 from hocket.cli.watch import ClientExit, Event, SignalHandler, ends_run, steady_view, watch
 from hocket.client import ENDED, Client, quote
 from hocket.errors import NotFound, PromptError
+from hocket.views.names import agent_name
 from hocket.views.run_view import RunView
-from hocket.views.text import one_line, strip_controls, terminal_output
+from hocket.views.text import strip_controls, terminal_output
 
 Record = dict[str, Any]
 
@@ -205,7 +206,7 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
         print(f"hocket: {made['agent']} {state}", file=sys.stderr)
         _report_running(made)
         for one, reply in zip(asked, reply_commands(asked), strict=True):
-            print(_notice(one_line(str(one["agent"])), one, reply), file=sys.stderr)
+            print(_notice(agent_name(str(one["agent"])), one, reply), file=sys.stderr)
         return access.EXIT_TIMED_OUT
     if record["status"] == "done":
         if not as_json:

@@ -14,6 +14,7 @@ from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Ar
 from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
 from hocket.views.event_text import answer_text, wants_text
+from hocket.views.names import agent_name
 from hocket.views.text import duration, one_line
 
 Event = dict[str, Any]
@@ -85,7 +86,7 @@ def _blocks(questions: list[Question], now: float) -> list[str]:
 
 def _asked_by(question: Question) -> str:
     """``42 builder in shop``, with the sub-agent behind the agent."""
-    agent = one_line(str(question.get("agent") or "?"))
+    agent = agent_name(str(question.get("agent") or "?"))
     helper = f"/{one_line(str(question['helper']))}" if question.get("helper") else ""
     place = str(question.get("cwd") or "").rstrip("/").rpartition("/")[2]
     return f"{question['number']} {agent}{helper}" + (f" in {one_line(place)}" if place else "")

@@ -12,6 +12,7 @@ from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, cost_text, exact_cost, f
 from hocket.cli.question_prompt import question_text, reply_to, with_reply
 from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, THOUGHT, parking, text_of, tone_of
+from hocket.views.names import agent_name
 from hocket.views.run_view import RunView, StepView, is_parallel
 from hocket.views.text import duration, one_line, time_of_day
 
@@ -80,7 +81,7 @@ class PlainDisplay(RunDisplay):
     def show(self, view: RunView, event: Event) -> None:
         """Write the lines of an event."""
         if event["type"] == "run.started" and (step := view.step_of(event["run"])) is not None:
-            self._begin_fold(", ".join(one_line(one.agent) for one in view.group_of(step)))
+            self._begin_fold(", ".join(one.label for one in view.group_of(step)))
         lines = lines_of(view, event, self._verbose)
         if lines:
             if self.colour:
@@ -144,7 +145,7 @@ def _step_cells(step: StepView, now: float, bracket: str, has_usage: bool) -> li
     ]
     return [
         NEEDS_YOU if step.question else STATUS_LABELS.get(step.status, "· " + step.status),
-        bracket + truncate(one_line(step.agent), AGENT_COLUMNS),
+        bracket + truncate(step.label, AGENT_COLUMNS),
         f"{step.iteration}/{step.maximum}",
         step.reason or "-",
         duration(elapsed) if elapsed is not None else "-",
@@ -170,7 +171,7 @@ def continues(view: RunView) -> list[str]:
         return [f"{waits}: hocket wait {name} · hocket stop {name}"]
     if any(step.status == "waiting" and not step.question for step in view.steps):
         return [f'run {name} waits for a message: hocket send {name} "…" --wait · hocket stop {name}']
-    asking = [f"{step.agent} needs you: {reply_to(view, step.question)}" for step in view.steps if step.question]
+    asking = [f"{step.label} needs you: {reply_to(view, step.question)}" for step in view.steps if step.question]
     return [*asking, f"run {name} continues: hocket wait {name} · hocket logs -f {name} · hocket stop {name}"]
 
 
@@ -203,7 +204,7 @@ def _worktree_lines(step: dict[str, Any]) -> list[str]:
     elif left:
         work += f", {left} file{'s' if left != 1 else ''} not committed"
     comma = "," if on and left != 0 else ""
-    line = f"{step['agent']}: {work}{comma}{on}{where}"
+    line = f"{agent_name(str(step['agent']))}: {work}{comma}{on}{where}"
     more = [f"besides: {step['besides']}" if step.get("besides") else "", " · ".join(_git_commands(step))]
     return [one_line(line), *(f"    {one_line(part)}" for part in more if part)]
 

@@ -47,6 +47,7 @@ from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view
 from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
 from hocket.views.event_text import parking
+from hocket.views.names import agent_name
 from hocket.views.text import date_and_time, duration, escape_invisible, one_line, strip_controls, terminal_output
 
 Run = dict[str, Any]
@@ -202,7 +203,7 @@ def _ps_row(run: Run, depth: int, now: float) -> list[str]:
     step = "" if run.get("step") is None else str(run.get("stage") or run["step"] + 1)
     return [
         f"{'  ' * depth}{run.get('number', '?')}",
-        truncate(one_line(str(run["agent"])), AGENT_COLUMNS),
+        truncate(agent_name(str(run["agent"])), AGENT_COLUMNS),
         f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
         status_label(run),
         duration(elapsed(run, now)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, format_table, paint, truncate, wrap
 from hocket.client import ENDED
+from hocket.views.names import agent_name
 from hocket.views.text import date_and_time, duration, one_line, terminal_output, time_of_day
 
 Task = dict[str, Any]
@@ -37,7 +38,7 @@ def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
         [
             str(one["number"]),
             STATES.get(one["status"]["type"], one["status"]["type"]),
-            truncate(one_line(one["current_agent"] or ""), 24),
+            truncate(agent_name(one["current_agent"] or ""), 24),
             f"{duration(now - one['updated_at'] / 1000)} ago",
             str(one["handoff_count"]),
             truncate(one_line(one["description"]), 200),
@@ -80,7 +81,7 @@ def _facts(task: Task, columns: int | None) -> list[str]:
     facts = {
         "task": f"{task['number']}  {task['id']}",
         "state": word + (f"  {one_line(status['message'])}" if status.get("message") else ""),
-        "agent": one_line(task["current_agent"] or ""),
+        "agent": agent_name(task["current_agent"] or ""),
         "created": date_and_time(task["created_at"] / 1000),
         "changed": date_and_time(task["updated_at"] / 1000),
         "source": one_line(" ".join(str(value) for value in (task.get("source") or {}).values())),
@@ -185,7 +186,7 @@ def _headline(record: Record, now: float) -> list[str]:
     taken = duration((now if ended is None else ended / 1000) - begun)
     away = " (imported)" if record.get("elsewhere") else ""
     run = [f"run {record['run']}{away}"] if record.get("run") else []
-    return [one_line(record["agent_name"]), f"{state}{why}", date_and_time(begun), taken, *run]
+    return [agent_name(record["agent_name"]), f"{state}{why}", date_and_time(begun), taken, *run]
 
 
 def _message(text: str, margin: int, columns: int | None, whole: bool) -> list[str]:
@@ -209,7 +210,7 @@ def queue_lines(items: list[dict[str, Any]], columns: int | None) -> list[str]:
     """The queue, the next entry first."""
     if not items:
         return []
-    rows = [[one["id"], one_line(one["agent_name"] or "-"), truncate(one_line(one["prompt"]), 200)] for one in items]
+    rows = [[one["id"], agent_name(one["agent_name"] or "-"), truncate(one_line(one["prompt"]), 200)] for one in items]
     if columns is None or _room_left(rows, columns) >= ROOM:
         return format_table(rows, columns)
     below = [(_join_parts(row[:-1], 0, 2, columns), truncate(f"  {row[-1]}", columns)) for row in rows]
@@ -384,7 +385,7 @@ def _agent_line(task: Task, state: str, asked_at: Mapping[str, float], now: floa
     if state in FINISHED:
         label = f"{_END_LABELS[state]} {duration(seconds_since_change(task, now))}"
         return label + (" ago" if display_width(label) + 4 <= room else ""), _STYLES[state]
-    agent = one_line(task["current_agent"] or "")
+    agent = agent_name(task["current_agent"] or "")
     if not agent:
         return f"{STATES[state][0]} no agent", _DIM
     since = asked_at[task["id"]] if state == ASKED else (task.get("current_since") or task["updated_at"]) / 1000

@@ -215,7 +215,7 @@ def step_line(view: RunView, step: StepView, now: float, columns: int) -> Text:
     line = Text.assemble(
         (f"{glyph}  ", TONES[ALERT] if step.question else STYLES.get(step.status, "dim")),
         (group_bracket(view, step), "dim"),
-        f"{_name(view, step.agent)}  {step.iterations():>5}  {duration(elapsed) if elapsed is not None else '':>7}  ",
+        f"{_name(view, step.label)}  {step.iterations():>5}  {duration(elapsed) if elapsed is not None else '':>7}  ",
         _usage_cells(view, step.cost, step.tokens),
     )
     last, tone = (reply_to(view, step.question), "bold") if step.question else (step.gate or step.last, "dim")
@@ -235,7 +235,7 @@ def helper_line(view: RunView, helper: HelperView, now: float, columns: int) -> 
 
 def _name(view: RunView, agent: str, indent: int = 0) -> str:
     """An agent's name, padded to the width of the longest."""
-    longest = max((display_width(one_line(step.agent)) for step in view.steps), default=0)
+    longest = max((display_width(step.label) for step in view.steps), default=0)
     room = min(max(14, longest), AGENT_COLUMNS) - indent
     name = truncate(one_line(agent), room)
     return name + " " * (room - display_width(name))

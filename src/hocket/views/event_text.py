@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from hocket.views.names import tool_name
 from hocket.views.text import date_and_time, one_line, terminal_output, upcoming_time
 
 Data = dict[str, Any]
@@ -32,7 +33,7 @@ def tool_call(tool: str, arguments: Any) -> str:
     given = arguments if isinstance(arguments, dict) else {}
     name = main_argument(given)
     text = given[name] if name else argument_text(given) if given else ""
-    return f"{tool}: {text}" if text else tool
+    return f"{tool_name(tool)}: {text}" if text else tool_name(tool)
 
 
 def main_argument(arguments: Data) -> str | None:
@@ -177,7 +178,7 @@ EVENT_TEXTS: dict[str, tuple[str, Callable[[Data], str | None]]] = {
     "tool.started": (ASIDE, lambda data: tool_summary(str(data.get("name")), data.get("input"))),
     "tool.finished": (
         ASIDE,
-        lambda data: _with_text(f"{data.get('name')} failed", data) if data.get("error") else None,
+        lambda data: _with_text(f"{tool_name(str(data.get('name')))} failed", data) if data.get("error") else None,
     ),
     "member": (ASIDE, _member),
     "thinking": (THOUGHT, lambda data: f"~ {one_line(_text(data))}"),

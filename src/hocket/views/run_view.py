@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hocket.views.event_text import gate_running, gate_verdict, prompt_line, tool_summary
+from hocket.views.names import agent_name
 from hocket.views.text import one_line, terminal_output
 
 Event = dict[str, Any]
@@ -32,7 +33,9 @@ class StepView:
     """One step of the chain."""
 
     def __init__(self, agent: str, maximum: int, group: int | None = None) -> None:
-        self.agent = agent
+        self.agent = agent_name(agent)
+        self.label = self.agent
+        """Its agent, numbered where a group has it several times: ``talker#2``."""
         self.maximum = maximum
         self.group = group
         """Adjacent steps with the same group run in parallel."""
@@ -85,7 +88,7 @@ class ProcessView:
     """One process of the tree."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self.agent = one_line(str(data.get("agent", "?")))
+        self.agent = agent_name(str(data.get("agent", "?")))
         self.number = data.get("number")
         self.step: int | None = data.get("step")
         self.iteration: int | None = data.get("iteration")
@@ -204,8 +207,8 @@ class RunView:
             return self.name if run == self.root else run[:8]
         step = self.step_of(run)
         if step is None or process.iteration is None or step.maximum == 1:
-            return process.agent
-        return f"{process.agent}[{process.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
+            return process.agent if step is None else step.label
+        return f"{step.label}[{process.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
 
     def speaker_of(self, event: Event) -> str:
         """Which agent an event is about; ``agent/sub-agent`` for one of a sub-agent."""
@@ -275,6 +278,7 @@ class RunView:
             for step in () if self.steps else data.get("steps") or ():
                 maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
                 self.steps.append(StepView(str(step.get("agent", "?")), maximum, step.get("group")))
+            number_members(self.steps)
             if kind == "leaf":
                 self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
                 data = {**data, "step": 0, "iteration": 1, "parent": None}
@@ -383,6 +387,14 @@ class RunView:
             step.is_reported = True
             step.status = step.status if step.is_over else "done"
         return found
+
+
+def number_members(steps: list[StepView]) -> None:
+    """Number the members of a group that have the same agent."""
+    for step in steps:
+        same = [one for one in steps if one.agent == step.agent and is_parallel(one, step)]
+        if len(same) > 1:
+            step.label = f"{step.agent}#{same.index(step) + 1}"
 
 
 def is_parallel(one: StepView, other: StepView) -> bool:
