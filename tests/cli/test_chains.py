@@ -233,7 +233,18 @@ def test_exhausted_budget_exits_with_five(hocket: Hocket, agent: Bin) -> None:
     done = hocket("run", "claude:9", "-p", "x", "--budget", "3")
     assert done.returncode == 5, done.stderr
     assert "✗ failed  claude  3/9  budget" in done.stderr
-    assert "$3.0000, 45 tokens" in done.stderr
+    assert "$3.00 of $3.00, 45 tokens" in done.stderr
+
+
+def test_overshoot_of_a_budget_is_shown(hocket: Hocket, agent: Bin) -> None:
+    agent("claude", PAID)
+    done = hocket("run", "claude:9", "-p", "x", "--budget", "2.50", "--budget-tokens", "40")
+    over = "$3.00 of $2.50, $0.50 over, 45 of 40 tokens, 5 over"
+    assert over in done.stderr, "the third turn is the one that passes it, and the last one"
+    number = hocket.number()
+    assert over in hocket("show", number).stdout
+    shown = json.loads(hocket("show", number, "--json").stdout)
+    assert (shown["budget_usd"], shown["budget_tokens"], shown["cost_usd"]) == (2.5, 40, 3.0)
 
 
 def test_usage_limit_is_awaited_without_an_iteration(hocket: Hocket, agent: Bin, project: Path) -> None:

@@ -179,6 +179,11 @@ def test_a_question_outranks_the_status() -> None:
         ({"cost_usd": None, "tokens": None}, None),
         ({"cost_usd": 0.0123, "tokens": 15}, "$0.0123, 15 tokens"),
         ({"cost_usd": 0.0}, "$0.0000"),
+        ({"cost_usd": 0.53, "budget_usd": 0.5}, "$0.53 of $0.50, $0.03 over"),
+        ({"cost_usd": 0.5012, "budget_usd": 0.5, "cost_estimated": True}, "~$0.5012 of $0.50, $0.0012 over"),
+        ({"cost_usd": 0.1 + 0.2, "budget_usd": 0.3, "tokens": 7}, "$0.30 of $0.30, 7 tokens"),
+        ({"cost_usd": 0.1, "budget_usd": 5.0}, "$0.10 of $5.00"),
+        ({"cost_usd": None, "budget_usd": 5.0, "tokens": 9, "budget_tokens": 8}, "unpriced, 9 of 8 tokens, 1 over"),
     ],
 )
 def test_cost_text_shows_known_parts(run: dict[str, float | None], text: str | None) -> None:

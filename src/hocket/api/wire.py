@@ -104,6 +104,9 @@ class RunOut(Struct):
     cost_estimated: bool
     """True if the agent reported no cost, and it was computed from its tokens."""
     tokens: int | None
+    budget_usd: float | None
+    """What the run and its descendants may spend; they may pass it by at most one turn of each live agent."""
+    budget_tokens: int | None
     needs_you: bool
     step: int | None
     """Position in its chain, from 0, every member of a group counted."""

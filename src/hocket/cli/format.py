@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hocket.views.text import upcoming_time
@@ -63,13 +63,34 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
 
 
 def cost_text(run: dict[str, Any]) -> str | None:
-    """The cost of a run so far, ``$0.0123, 950 tokens``; None if unknown."""
+    """The cost of a run so far, ``$0.0123, 950 tokens``; None if unknown.
+
+    With a budget ``$0.53 of $0.50, $0.03 over, 950 tokens``.
+    """
     dollars, tokens = run.get("cost_usd"), run.get("tokens")
+    most_dollars, most_tokens = run.get("budget_usd"), run.get("budget_tokens")
     parts = [
         exact_cost(dollars, tokens, bool(run.get("cost_estimated"))),
         None if tokens is None else f"{tokens} tokens",
     ]
+    if dollars is not None and most_dollars is not None:
+        mark = "~" if run.get("cost_estimated") else ""
+        parts[0] = mark + _of_budget(dollars, most_dollars, _dollars)
+    if tokens is not None and most_tokens is not None:
+        parts[1] = _of_budget(tokens, most_tokens, str, " tokens")
     return ", ".join(part for part in parts if part) or None
+
+
+def _of_budget(used: float, most: float, text: Callable[[float], str], unit: str = "") -> str:
+    """``$0.53 of $0.50, $0.03 over``."""
+    over = round(used - most, 4)
+    return f"{text(used)} of {text(most)}{unit}" + (f", {text(over)} over" if over > 0 else "")
+
+
+def _dollars(amount: float) -> str:
+    """Two decimals, or four where a cent is too coarse."""
+    cents = f"{amount:.4f}"
+    return f"${cents.removesuffix('00')}"
 
 
 def exact_cost(dollars: float | None, tokens: int | None, estimated: bool = False) -> str | None:

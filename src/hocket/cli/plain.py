@@ -124,7 +124,7 @@ def summary(view: RunView, now: float, columns: int | None = None) -> list[str]:
         return [*lines, *continues(view)]
     data = view.ended["data"]
     taken = duration(None if view.started_at is None else view.end_time(view.ended) - view.started_at)
-    used = cost_text(data)
+    used = cost_text({**data, "budget_usd": view.budget_usd, "budget_tokens": view.budget_tokens})
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in view.steps):
         used += ", some of it unpriced"
     parts = [STATUS_LABELS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]
