@@ -241,6 +241,61 @@ def test_handoff_timeout_leaves_the_run_running(hocket: Hocket, agent: Bin, worl
     assert (later.returncode, later.stdout, later.stderr) == (0, "at last\n", "")
 
 
+def test_task_of_a_hand_off_is_completed_with_it(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    assert hocket("handoff", "echo", "one").stdout == "one\n"
+    task = hocket.task_number()
+    shown = task_of(hocket, task)
+    assert (shown["status"], shown["endsWithHandoff"]) == ({"type": "completed"}, True)
+    assert "state    ✓ completed" in hocket("task", "show", task).stdout
+    listed = json.loads(hocket("task", "list", "--status", "completed", "--json").stdout)
+    assert task in [str(one["number"]) for one in listed]
+    assert "active → completed" in hocket("task", "history", task).stdout
+
+
+def test_task_of_a_hand_off_goes_on_with_another(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    agent("broken", "raise SystemExit(3)")
+    hocket("handoff", "echo", "one")
+    task = hocket.task_number()
+    assert hocket("handoff", task, "broken", "two").returncode == 1
+    assert task_of(hocket, task)["status"] == {"type": "failed", "message": "broken: failed (exit)"}
+    assert "✗ failed  broken: failed (exit)" in hocket("task", "show", task).stdout
+    board = hocket("task", "board").stdout
+    assert f"{task}  one" in board
+    assert "ago: broken: failed (exit)" in board
+    assert hocket("handoff", task, "echo", "three").stdout == "three\n"
+    assert task_of(hocket, task)["status"] == {"type": "completed"}
+    hocket("task", "queue", task, "echo", "four")
+    until(
+        lambda: (
+            task_of(hocket, task)["status"] == {"type": "completed"} and len(task_of(hocket, task)["agentChain"]) == 4
+        )
+    )
+
+
+def test_task_of_a_hand_off_completes_after_its_queue(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("slow", held(world))
+    agent("echo", ECHO)
+    hocket("handoff", "--detach", "slow", "x")
+    until((world / "up").exists)
+    task = hocket.task_number()
+    hocket("task", "queue", task, "echo", "y")
+    (world / "go").touch()
+    until(lambda: task_of(hocket, task)["status"]["type"] == "completed")
+    assert [one["output"] for one in task_of(hocket, task)["agentChain"]] == ["at last\n", "y"]
+
+
+def test_status_set_on_request_is_final_for_a_hand_off(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    hocket("handoff", "echo", "one")
+    task = hocket.task_number()
+    assert hocket("task", "status", task, "completed", "-m", "released").returncode == 0
+    assert not task_of(hocket, task)["endsWithHandoff"]
+    refused = hocket("handoff", task, "echo", "two")
+    assert (refused.returncode, "completed task" in refused.stderr) == (2, True)
+
+
 @pytest.mark.req("S2-88")
 def test_stopped_hand_off_is_no_success(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
@@ -250,6 +305,7 @@ def test_stopped_hand_off_is_no_success(hocket: Hocket, agent: Bin, world: Path)
     out, err = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (1, "")
     assert "stopped" in err
+    assert task_of(hocket)["status"] == {"type": "failed", "message": "slow: stopped"}
 
 
 def test_handoff_closed_through_the_api_has_its_result(hocket: Hocket, agent: Bin, own: None) -> None:

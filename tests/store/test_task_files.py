@@ -34,6 +34,7 @@ WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
 HANDED = replace(WISH, handoffs=1)
 DONE = Handoff("h1", "t1", 1, None, "qa", 0, 2.0, 3.0, Status.DONE, Reason.SINGLE_RUN, "held")
 OPEN = Handoff("h2", "t1", 2, "r-unknown", "developer", 0, 4.0)
+ENDING = replace(WISH, status=TaskStatus.ACTIVE, current_agent="qa", ends_with_handoff=True)
 
 
 @pytest.fixture
@@ -181,6 +182,9 @@ def test_a_task_that_cannot_be_read_is_counted(home: Path, store: Store) -> None
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.ACTIVE, current_agent="qa"), [DONE], TaskStatus.WAITING, None),
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.ACTIVE), [DONE], TaskStatus.ACTIVE, None),
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.COMPLETED), [OPEN], TaskStatus.COMPLETED, "developer"),
+        (ENDING, [DONE], TaskStatus.COMPLETED, None),
+        (ENDING, [replace(DONE, status=Status.STOPPED)], TaskStatus.FAILED, None),
+        (replace(ENDING, status=TaskStatus.COMPLETED), [OPEN], TaskStatus.ACTIVE, "developer"),
     ],
 )
 def test_task_follows_newer_handoffs(task: Task, chain: list[Handoff], status: TaskStatus, agent: str | None) -> None:

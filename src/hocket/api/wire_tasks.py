@@ -108,6 +108,8 @@ class TaskBase(Camel, kw_only=True):
     current_agent: str | None
     created_at: int
     updated_at: int
+    ends_with_handoff: bool
+    """True if a hand-off created it, so that it is completed or failed with its last hand-off."""
 
 
 class TaskSummary(TaskBase, kw_only=True):
@@ -359,6 +361,7 @@ class TaskIn(Camel):
     requirements: ShortTexts | ShortText | None = None
     acceptance_criteria: ShortTexts | ShortText | None = None
     plan: ShortTexts | PlanText | None = None
+    ends_with_handoff: bool = False
 
     def __post_init__(self) -> None:
         if self.id.isdigit():
@@ -412,6 +415,7 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Import
         brought=True,
         brought_handoffs=len(records),
         session=body.session_id,
+        ends_with_handoff=body.ends_with_handoff,
     )
     return task, records, [_imported_event(one) for one in body.history or ()]
 
@@ -464,6 +468,7 @@ def _task_fields(task: Task) -> dict[str, Any]:
         "current_agent": task.current_agent,
         "created_at": millis(task.created_at),
         "updated_at": millis(task.updated_at),
+        "ends_with_handoff": task.ends_with_handoff,
     }
 
 

@@ -384,7 +384,9 @@ def _agent_line(task: Task, state: str, asked_at: Mapping[str, float], now: floa
     """``● developer 0:34``; a long name is cut rather than the time."""
     if state in FINISHED:
         label = f"{_END_LABELS[state]} {duration(seconds_since_change(task, now))}"
-        return label + (" ago" if display_width(label) + 4 <= room else ""), _STYLES[state]
+        label += " ago" if display_width(label) + 4 <= room else ""
+        message = one_line(task["status"].get("message") or "") if state == "failed" else ""
+        return f"{label}: {message}" if message else label, _STYLES[state]
     agent = agent_name(task["current_agent"] or "")
     if not agent:
         return f"{STATES[state][0]} no agent", _DIM

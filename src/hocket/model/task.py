@@ -110,6 +110,15 @@ class Task:
     """How many of its hand-offs were imported: the first ones."""
     session: str | None = None
     """The last session before the import."""
+    ends_with_handoff: bool = False
+    """True if a hand-off created it: it is completed, or failed, with its last hand-off, and goes on with another one.
+
+    A status that is set on request ends this.
+    """
+
+    @property
+    def is_final(self) -> bool:
+        return self.status.is_over and not self.ends_with_handoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +235,14 @@ class SetStatus(TaskOrder, frozen=True):
     message: str | None = None
 
     def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
-        if self.status not in TRANSITIONS[task.status]:
-            allowed = ", ".join(sorted(TRANSITIONS[task.status]))
+        possible = TRANSITIONS[task.status]
+        if task.status.is_over and not task.is_final:
+            possible |= TRANSITIONS[TaskStatus.WAITING]
+        if self.status not in possible:
+            allowed = ", ".join(sorted(possible))
             hint = f"allowed: {allowed}" if allowed else f"a {task.status} task is final"
             raise Conflict(f"cannot change the status of a task from {task.status} to {self.status}", hint)
-        return _with_status(replace(task, updated_at=now), self.status, self.message)
+        return _with_status(replace(task, ends_with_handoff=False, updated_at=now), self.status, self.message)
 
 
 def _with_status(task: Task, status: TaskStatus, message: str | None) -> Change:
@@ -270,7 +282,7 @@ class Enqueue(TaskOrder, frozen=True):
     item: Queued
 
     def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
-        if task.status.is_over:
+        if task.is_final:
             raise Conflict(f"cannot queue work for a {task.status} task")
         if any(one.id == self.item.id for one in task.queue):
             return Change(task, ())  # a repeated request
@@ -281,7 +293,12 @@ class Enqueue(TaskOrder, frozen=True):
                 "wait until items are done, or put long texts in files",
             )
         data = {"id": self.item.id, "agent_name": self.item.agent}
-        return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, data),))
+        after = replace(task, queue=(*task.queue, self.item), updated_at=now)
+        entries: tuple[HistoryEntry, ...] = ((QUEUED, data),)
+        if task.status is TaskStatus.COMPLETED:
+            after, became, *_ = _with_status(after, TaskStatus.WAITING, None)
+            entries += became
+        return Change(after, entries)
 
 
 class Unqueue(TaskOrder, frozen=True):
@@ -344,7 +361,7 @@ class Begin(TaskOrder, frozen=True):
 
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
     """Raise Conflict unless this caller may hand the task to an agent now."""
-    if task.status.is_over:
+    if task.is_final:
         again = f"`hocket task status {task.number} pending` reopens it"
         hint = again if task.status is TaskStatus.FAILED else '`hocket handoff AGENT "PROMPT"` creates a new one'
         raise Conflict(f"cannot hand off a {task.status} task", hint)
@@ -386,9 +403,19 @@ class Close(TaskOrder, frozen=True):
         after = replace(task, current_agent=agent, current_since=since, updated_at=now)
         entries: tuple[HistoryEntry, ...] = ((COMPLETED, about),)
         if not left and task.status is TaskStatus.ACTIVE:
-            after, became, *_ = _with_status(after, TaskStatus.WAITING, None)
+            after, became, *_ = _with_status(after, *status_after(task, closed))
             entries += became
         return Change(after, entries, closed=(closed,))
+
+
+def status_after(task: Task, last: Handoff) -> tuple[TaskStatus, str | None]:
+    """Return the status, and its message, of a task whose last open hand-off was closed."""
+    if not task.ends_with_handoff:
+        return TaskStatus.WAITING, None
+    if last.status is not Status.DONE:
+        why = f" ({last.reason})" if last.reason and last.reason.value != last.status.value else ""
+        return TaskStatus.FAILED, f"{last.agent}: {last.status}{why}"
+    return (TaskStatus.WAITING if task.queue else TaskStatus.COMPLETED), None
 
 
 Order = Create | TaskOrder

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hocket.model import Event
-from hocket.model.task import Handoff, ImportedEvent, Task, TaskStatus, require_task
+from hocket.model.task import Handoff, ImportedEvent, Task, TaskStatus, require_task, status_after
 from hocket.store import Committed, Queries, Store
 
 log = logging.getLogger("hocket")
@@ -244,14 +244,16 @@ def _read(folder: Path) -> StoredTask | None:
 def follow_handoffs(task: Task, chain: Sequence[Handoff]) -> Task:
     """Return the task brought up to date with its hand-offs, which are written before it."""
     open_ = [one for one in chain if one.completed_at is None]
-    status = task.status
-    if not status.is_over and open_:
+    status, message = task.status, task.message
+    if not task.is_final and open_:
         status = TaskStatus.ACTIVE
     elif status is TaskStatus.ACTIVE and task.current_agent is not None and not open_:
-        status = TaskStatus.WAITING
+        last = max(chain, key=lambda one: one.completed_at or 0, default=None)
+        status, message = status_after(task, last) if last else (TaskStatus.WAITING, None)
     return replace(
         task,
         status=status,
+        message=message,
         current_agent=open_[-1].agent if open_ else None,
         current_since=open_[-1].started_at if open_ else None,
         handoffs=max([task.handoffs, *(one.number for one in chain)]),

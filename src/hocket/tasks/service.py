@@ -290,7 +290,7 @@ class Tasks:
         now = time.time()
         request = self._completed(handoff.start(None), caller)
         owner = caller.id if caller else None
-        task = Task(_id("t"), 0, description, now, now, cwd=request.cwd, owner=owner)
+        task = Task(_id("t"), 0, description, now, now, cwd=request.cwd, owner=owner, ends_with_handoff=True)
         directory = self._directory(request, caller)
         snapshot = await self._check_rounds(request, caller, directory)
         assignment = Assignment(task.id, _id("h"), owner, (Create(task),), snapshot)
