@@ -93,6 +93,7 @@ class Engine:
         self.plan = self._starter.plan
         self.run_in_folder = self._starter.folders.run
         self.worktrees = self._worktrees.listed
+        self.current_steps = self._worktrees.current_steps
         self.above = journal.above
         self.listen = journal.listen
         self.wait = journal.wait_for_end

@@ -91,6 +91,46 @@ def test_merged_branch_is_removed(hocket: Hocket, repository: Path) -> None:
     assert (worktrees(repository), branches(repository)) == ([], [])
 
 
+def test_pushed_commits_survive_on_the_remote_branch(
+    hocket: Hocket, agent: Bin, repository: Path, tmp_path: Path
+) -> None:
+    """Without a local branch: its step left them on a detached HEAD, and pushed them."""
+    git(repository, "init", "--quiet", "--bare", str(tmp_path / "hub"))
+    git(repository, "remote", "add", "hub", str(tmp_path / "hub"))
+    agent(
+        "pusher",
+        COMMIT
+        + "git('checkout', '-q', '--detach')\nwork('sent')\ngit('push', '-q', 'hub', 'HEAD:refs/heads/topic')\n"
+        + FAIL,
+    )
+    leave(hocket, "pusher")
+    listed = hocket("worktrees").stdout
+    assert "  0 commits not merged, its commits are also on hub/topic\n" in listed
+    assert "kept" not in listed
+    shown = hocket("show", "1").stdout
+    assert "also on hub/topic" in shown
+    assert (" merge " in shown, "branch hocket" in shown) == (False, False)
+    found = rows(hocket, "prune")["pusher"]
+    assert (found["removed"], found["branch_removed"], found["also_on"]) == (True, True, "hub/topic")
+    assert git(repository, "show", "--stat", "hub/topic").count("sent") > 0
+
+
+def test_commits_of_an_earlier_step_survive_on_the_branch_of_the_next(
+    hocket: Hocket, agent: Bin, repository: Path
+) -> None:
+    agent("first", COMMIT + "work('one')\n")
+    agent("second", COMMIT + "work('two')\n" + FAIL)
+    assert hocket("run", "first -> second", *ISOLATED).returncode == 1
+    found = rows(hocket, "prune")
+    last = found["second"]["branch"]
+    assert {name: (row["also_on"], row["branch_removed"]) for name, row in found.items()} == {
+        "first": (last, True),
+        "second": (None, False),
+    }
+    assert branches(repository) == [last]
+    assert "one" in git(repository, "ls-tree", "--name-only", last).split()
+
+
 def test_prune_is_limited_by_run_and_age(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "idle", "builder")
     assert rows(hocket, "prune", "1", "--older", "1")["idle"]["why"] == "its chain ended later than that"

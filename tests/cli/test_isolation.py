@@ -124,6 +124,53 @@ def test_worktree_without_branch_is_described() -> None:
     assert first == "builder: 0 commits, 1 file not committed, in /h/worktrees/7-x-1-builder"
 
 
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (
+            {"also_on": "main"},
+            "builder: 2 commits on hocket/7-x/1-builder, also on main, in /h/worktrees/7-x-1-builder",
+        ),
+        ({"worktree": None, "branch": None, "also_on": "main"}, "builder: 2 commits on main, its branch is gone"),
+        (
+            {"worktree": None, "branch": None},
+            "builder: 2 commits on no branch (c0ffeec0ffee), its branch is gone",
+        ),
+    ],
+)
+def test_gone_or_merged_branch_is_not_to_be_merged(now: dict[str, Any], words: str) -> None:
+    first, *more = worktree_lines([{**LEFT, **now}], "7")
+    assert (first, [line for line in more if " merge " in line or " branch " in line]) == (words, [])
+
+
+@pytest.mark.shared_server
+def test_show_says_what_became_of_a_branch(hocket: Hocket, repository: Path) -> None:
+    assert hocket("run", "builder", "--isolation", "worktree").returncode == 0
+    number, (branch,), (path,) = hocket.number(), branches(repository), worktrees(repository)
+    git(repository, "merge", "--quiet", branch)
+    merged = hocket("show", number).stdout
+    assert f"builder: 1 commit, 1 file not committed, on {branch}, also on main, in {path}" in merged
+    assert " merge " not in merged
+    Path(path, "left over").unlink()
+    pruned = hocket("worktrees", "prune", number).stdout
+    assert "its commits are also on main  removed, with its branch" in pruned
+    gone = hocket("show", number)
+    assert "builder: 1 commit on main, its branch is gone\n" in gone.stdout
+    assert (" merge " in gone.stdout, "prune" in gone.stdout) == (False, False)
+    (step,) = json.loads(hocket("show", number, "--json").stdout)["steps"]
+    assert (step["also_on"], step["branch"], step["worktree"], step["commits"]) == ("main", None, None, 1)
+
+
+@pytest.mark.shared_server
+def test_summary_does_not_advise_to_merge_what_is_merged(hocket: Hocket, repository: Path, agent: Bin) -> None:
+    push = f"subprocess.run(['git', '-C', {str(repository)!r}, 'branch', 'taken', subprocess.check_output("
+    push += "['git', 'rev-parse', 'HEAD'], text=True).strip()], check=True)\n"
+    agent("merger", COMMITTING + push)
+    done = hocket("run", "merger", "--isolation", "worktree")
+    assert ", also on taken, in " in done.stderr
+    assert " merge " not in done.stderr
+
+
 def test_where_nothing_is_known_nothing_is_claimed() -> None:
     unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
     first, second = worktree_lines([unknown], "7")

@@ -132,7 +132,7 @@ def test_step_works_in_its_own_worktree(home: Path, project: Path, programs: Bin
 def test_unchanged_worktree_is_removed_at_the_end(home: Path, project: Path, programs: Bin) -> None:
     async def scene(runner: WorktreeRunner) -> None:
         run = await runner.done("reader")
-        keys = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides")
+        keys = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides", "also_on")
         assert {key: run.steps[0][key] for key in keys} == dict.fromkeys(keys)
         assert (branches(project), worktrees(project), list((home / "worktrees").iterdir())) == ([], [], [])
 

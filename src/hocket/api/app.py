@@ -171,8 +171,11 @@ def _parent(request: Request, body: wire.StartBody) -> Run | None:
     return named
 
 
-async def show_run(request: Request, ref: str) -> Response:
-    """Show one run by id, unique prefix or number, with its children and open questions."""
+async def show_run(request: Request, ref: str, worktrees: bool = False) -> Response:
+    """Show one run by id, unique prefix or number, with its children and open questions.
+
+    With ``worktrees`` git is asked what has become of the worktrees and branches of its steps.
+    """
     engine = engine_of(request)
     run = run_named(request, ref)
     more = {
@@ -181,7 +184,7 @@ async def show_run(request: Request, ref: str) -> Response:
         "children": await _children(engine, run),
         "dir": str(engine.directory(run)),
         "prompt": engine.read.shown_prompt(run.id),
-        "steps": [dict(step) for step in run.steps],
+        "steps": await engine.current_steps(run) if worktrees else [dict(step) for step in run.steps],
     }
     return wire.success(_run_out(engine, run) | more)
 

@@ -73,6 +73,8 @@ class StepOut(Struct):
     """Files in the worktree that are not committed; null if git failed."""
     besides: str | None = None
     """What else the worktree or its first branch contains, as text."""
+    also_on: str | None = None
+    """Another branch, local or remote-tracking, that has all of its commits."""
 
 
 class RunOut(Struct):
@@ -404,6 +406,8 @@ class WorktreeOut(Struct):
     uncommitted: int | None
     commits: int | None
     """Commits that are only on branches of worktrees."""
+    also_on: str | None
+    """Another branch, local or remote-tracking, that has all of its commits and outlives it."""
     why: str | None
     """Why it is kept; null if it can be pruned safely."""
     removed: bool

@@ -235,6 +235,8 @@ def _worktree_lines(row: Row, now: float) -> list[str]:
         contents += ", uncommitted changes unknown"
     elif files:
         contents += f", {files} file{'' if files == 1 else 's'} not committed"
+    if row["also_on"]:
+        contents += f", its commits are also on {one_line(row['also_on'])}"
     removed = "  removed" + (", with its branch" if row["branch_removed"] else "") if row["removed"] else ""
     kept = [f"    kept: {one_line(row['why'])}"] if row["why"] else []
     return [

@@ -195,28 +195,39 @@ def worktree_lines(steps: list[dict[str, Any]], run: str) -> list[str]:
 
 def _worktree_lines(step: dict[str, Any]) -> list[str]:
     where = f", in {step['worktree']}" if step.get("worktree") else ""
-    branch, head = step.get("branch"), step.get("head")
-    on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head and step.get("commits") else ""
+    branch, head, also_on = step.get("branch"), step.get("head"), step.get("also_on")
     commits, left = step.get("commits"), step.get("uncommitted")
+    on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head and commits else ""
+    merged = f", also on {also_on}" if also_on else ""
+    if _is_gone(step) and commits:
+        on, merged, where = f" on {also_on}" if also_on else on, "", ", its branch is gone"
     work = "commits unknown" if commits is None else f"{commits} commit{'s' if commits != 1 else ''}"
     if left is None:
         work += ", uncommitted changes unknown"
     elif left:
         work += f", {left} file{'s' if left != 1 else ''} not committed"
     comma = "," if on and left != 0 else ""
-    line = f"{agent_name(str(step['agent']))}: {work}{comma}{on}{where}"
+    line = f"{agent_name(str(step['agent']))}: {work}{comma}{on}{merged}{where}"
     more = [f"besides: {step['besides']}" if step.get("besides") else "", " · ".join(_git_commands(step))]
     return [one_line(line), *(f"    {one_line(part)}" for part in more if part)]
 
 
+def _is_gone(step: dict[str, Any]) -> bool:
+    """Whether a step has neither its worktree nor its branch any more."""
+    return step.get("branch") is None and step.get("worktree") is None
+
+
 def _git_commands(step: dict[str, Any]) -> Iterator[str]:
+    if _is_gone(step):
+        return
     git = shlex.join(["git", "-C", str(step["repository"])])
     folder, branch, head = str(step.get("worktree") or ""), step.get("branch"), step.get("head")
-    if branch is None and head and step.get("commits") != 0:
+    has_own = step.get("commits") != 0 and not step.get("also_on")
+    if branch is None and head and has_own:
         # Commits on no branch would be lost with the folder, so a branch comes first.
         branch = f"hocket/{folder.rpartition('/')[2]}"
         yield f"{git} branch {shlex.join([branch, head])}"
-    if branch and step.get("commits") != 0:
+    if branch and has_own:
         yield f"{git} merge {shlex.quote(branch)}"
     if branch and not folder:
         yield f"{git} branch -d {shlex.quote(branch)}"

@@ -221,7 +221,7 @@ def _ps_row(run: Run, depth: int, now: float) -> list[str]:
 )
 def show(ref: str, full: bool, as_json: bool) -> None:
     """Show everything about one run. RUN is its number, its id or the beginning of its id."""
-    run = access.connect().run(ref)
+    run = access.connect().request("GET", f"/api/runs/{quote(ref)}?worktrees=1")
     if as_json:
         access.write_json(run)
     else:

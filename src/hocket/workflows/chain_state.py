@@ -249,7 +249,7 @@ class ChainState:
             {
                 **report,
                 **self.usage[step].report(),
-                **(_worktree_report(self.trees.get(step), worktrees.get(step)) if bound.isolation is not None else {}),
+                **(worktree_report(self.trees.get(step), worktrees.get(step)) if bound.isolation is not None else {}),
             }
             for step, (bound, report) in enumerate(
                 zip(self.chain.steps, decide.step_reports(self.chain, self.history, self.runs, end), strict=True)
@@ -268,10 +268,13 @@ class ChainState:
         return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
 
 
-def _worktree_report(tree: Worktree | None, status: WorktreeStatus | None) -> dict[str, Any]:
+_WORKTREE_KEYS = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides", "also_on")
+
+
+def worktree_report(tree: Worktree | None, status: WorktreeStatus | None) -> dict[str, Any]:
     """What a report says about a step's worktree; nulls if there is none, or none any more."""
     if tree is None or status is None or status.is_gone:
-        return dict.fromkeys(("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides"))
+        return dict.fromkeys(_WORKTREE_KEYS)
     return {
         "worktree": tree.path if status.has_folder else None,
         "branch": status.branch,
@@ -280,6 +283,7 @@ def _worktree_report(tree: Worktree | None, status: WorktreeStatus | None) -> di
         "commits": status.commits,
         "uncommitted": status.uncommitted,
         "besides": status.besides,
+        "also_on": status.also_on,
     }
 
 

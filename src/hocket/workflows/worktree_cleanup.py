@@ -1,4 +1,4 @@
-"""Listing and pruning the worktrees of ended chains: those that failed or were stopped keep theirs to be resumed."""
+"""Inspecting and pruning the worktrees of ended chains: those that failed or were stopped keep theirs to be resumed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from hocket.errors import HocketError, NotFound
 from hocket.model import BoundChain, Kind, Run, Worktree
 from hocket.sessions.journal import Journal
 from hocket.workflows import worktrees
-from hocket.workflows.chain_state import LiveChains, worktree_of_event
+from hocket.workflows.chain_state import LiveChains, worktree_of_event, worktree_report
 from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.git import Git
 from hocket.workflows.start import Starter
-from hocket.workflows.worktrees import Contents, PruneResult
+from hocket.workflows.worktrees import Contents
 
 _NUMBER = re.compile("([0-9]{1,18})-")
 _UNKNOWN = Contents()
+_INSPECT_SECONDS = 5.0
+"""For ``show``, which has the recorded state as well."""
 _chain_spec = msgspec.json.Decoder(BoundChain)
 
 
@@ -59,6 +61,7 @@ class KeptWorktree:
             "branch": self.tree.branch,
             "uncommitted": self.contents.uncommitted,
             "commits": self.contents.unmerged,
+            "also_on": self.contents.also_on,
             "why": self.why,
             "removed": self.removed,
             "branch_removed": self.branch_removed,
@@ -88,6 +91,22 @@ class WorktreeCleanup:
         async with self._trees.reuse:
             chosen = [one for one in await self.listed() if not runs or one.run.id in runs or one.last.id in runs]
             return [await self._prune_one(one, older, dry) for one in chosen]
+
+    async def current_steps(self, run: Run) -> list[dict[str, Any]]:
+        """The steps of a chain's report, each with its worktree and branch as they are now."""
+        steps = [dict(step) for step in run.steps]
+        if any(step.get("repository") for step in steps):
+            with suppress(HocketError, TimeoutError):
+                await asyncio.wait_for(self._update(run, steps), _INSPECT_SECONDS)
+        return steps
+
+    async def _update(self, run: Run, steps: list[dict[str, Any]]) -> None:
+        bound = _chain_spec.decode(self._read.spec(run.id)).steps
+        trees = {one.data["step"]: worktree_of_event(one.data) for one in self._read.events_of_type(run.id, "worktree")}
+        for index, step in enumerate(steps):
+            if step.get("repository") and index in trees:
+                git = self._trees.git(bound[index])
+                step.update(await self._trees.run(_report_now, trees[index], git, step.get("head")))
 
     def _find(self, names: Collection[str]) -> Iterator[KeptWorktree]:
         for number in sorted({int(found[1]) for name in names if (found := _NUMBER.match(name))}):
@@ -134,11 +153,24 @@ class WorktreeCleanup:
         try:
             async with self._trees.lock(one.tree):
                 # Checked again under the lock that new users of the worktree wait for.
-                why = await self._in_use(one)
-                result = PruneResult(why) if why else await self._trees.run(worktrees.prune, one.tree, one.git)
+                if (why := await self._in_use(one)) is not None:
+                    return replace(one, why=why)
+                result = await self._trees.run(worktrees.prune, one.tree, one.git)
         except HocketError as error:
             return replace(one, why=error.message)
-        return replace(one, why=result.why, removed=result.why is None, branch_removed=result.branch)
+        # The branch that had its commits may have been removed meanwhile, with another worktree.
+        contents = one.contents._replace(also_on=result.also_on)
+        removed = result.why is None
+        return replace(one, contents=contents, why=result.why, removed=removed, branch_removed=result.branch)
+
+
+def _report_now(tree: Worktree, git: Git, head: str | None) -> dict[str, Any]:
+    """The report of a worktree; without its branch and folder, which branch has the ``head`` of the last report."""
+    status = worktrees.status_of(tree, git)
+    if not status.is_gone:
+        return worktree_report(tree, status)
+    also_on = next(iter(worktrees.branches_with(tree, git, head)), None) if head else None
+    return {"worktree": None, "branch": None, "uncommitted": 0, "besides": None, "also_on": also_on}
 
 
 def _is_any_inside(folders: Collection[str], top: str) -> bool:

@@ -172,6 +172,8 @@ class WorktreeStatus(NamedTuple):
     """The branch that has ``head``, which need not be ours; None when none has."""
     besides: str | None = None
     """What exists only here and is not in ``head``, in words."""
+    also_on: str | None = None
+    """Another branch, local or remote-tracking, that has all of its commits; not one of a worktree."""
 
     @property
     def is_gone(self) -> bool:
@@ -192,9 +194,11 @@ def status_of(tree: Worktree, git: Git) -> WorktreeStatus:
         return WorktreeStatus(None, unknown, unknown, is_spent=not has_folder, has_folder=has_folder)
     commits = _count(git, tree.repository, [head], tree.base)
     if not os.path.isdir(tree.path):
-        return WorktreeStatus(head, commits, 0, is_spent=head == tree.base, branch=tree.branch)
+        also_on = _merged_into(tree, git, head, tree.branch) if commits != 0 else None
+        return WorktreeStatus(head, commits, 0, is_spent=head == tree.base, branch=tree.branch, also_on=also_on)
     branch = _current_branch(tree, git) or (_branch_with(tree, git, head) if commits != 0 else None)
-    status = WorktreeStatus(head, commits, None, has_folder=True, branch=branch)
+    also_on = _merged_into(tree, git, head, branch) if commits != 0 else None
+    status = WorktreeStatus(head, commits, None, has_folder=True, branch=branch, also_on=also_on)
     listed = changes(tree, git)
     if listed is None:
         return status
@@ -221,12 +225,36 @@ def _current_branch(tree: Worktree, git: Git) -> str | None:
 def _branch_with(tree: Worktree, git: Git, commit: str) -> str | None:
     """A branch that has a commit, preferably as its last one. Not a step's: those are removed with their worktrees."""
     for option in ("--points-at", "--contains"):
-        result = git(tree.repository, "for-each-ref", option, commit, "--format=%(refname)", "refs/heads")
-        names = [line.removeprefix("refs/heads/") for line in text_of(result).splitlines()] if result.code == 0 else []
-        found = next((name for name in names if not name.startswith(f"{BRANCHES}/")), None)
+        names = _branches(tree, git, option, commit, "refs/heads")
+        found = next((name for name in names if not _is_of_worktree(name)), None)
         if found:
             return found
     return None
+
+
+def branches_with(tree: Worktree, git: Git, commit: str) -> list[str]:
+    """The branches that have a commit: that of the user's working tree, local ones, remote-tracking ones, and at last
+    those of other worktrees. Not the worktree's own."""
+    names = _branches(tree, git, "--contains", commit, "refs/heads", "refs/remotes")
+    return sorted((name for name in names if name != tree.branch), key=_is_of_worktree)
+
+
+def _merged_into(tree: Worktree, git: Git, commit: str, own: str | None) -> str | None:
+    names = branches_with(tree, git, commit)
+    return next((name for name in names if name != own and not _is_of_worktree(name)), None)
+
+
+def _branches(tree: Worktree, git: Git, option: str, commit: str, *below: str) -> list[str]:
+    """The branches that have a commit, that of the repository's working tree first."""
+    form = "--format=%(if)%(symref)%(then)%(else)%(HEAD)%(refname)%(end)"  # A symbolic one is another one's name.
+    result = git(tree.repository, "for-each-ref", option, commit, form, *below)
+    lines = sorted(filter(None, text_of(result).splitlines()), key=lambda line: not line.startswith("*"))
+    names = [line[1:].removeprefix("refs/heads/").removeprefix("refs/remotes/") for line in lines]
+    return names if result.code == 0 else []
+
+
+def _is_of_worktree(branch: str) -> bool:
+    return branch.startswith(f"{BRANCHES}/")
 
 
 def _besides(tree: Worktree, git: Git, head: str, seen: Collection[str], ignored: Sequence[str]) -> Iterator[str]:
@@ -269,6 +297,8 @@ class Contents(NamedTuple):
     """Commits that are on no branch except those of worktrees, here or on a remote."""
     why: str | None = None
     """What would be lost with its folder; None for nothing: its branch stays as long as it is needed."""
+    also_on: str | None = None
+    """Another branch, local or remote-tracking, that has all of its commits."""
 
 
 def contents_of(tree: Worktree, git: Git) -> Contents:
@@ -279,15 +309,19 @@ def contents_of(tree: Worktree, git: Git) -> Contents:
     unmerged = _count(git, tree.path, [head], f"--exclude={BRANCHES}/*", "--branches", "--remotes") if head else None
     if head is None or listed is None or unmerged is None:
         return Contents(None, unmerged, "git cannot tell what is in it")
+    has_own = _count(git, tree.repository, [head], tree.base) != 0
     uncommitted, ignored = listed
+    known = Contents(
+        len(uncommitted), unmerged, also_on=next(iter(branches_with(tree, git, head) if has_own else ()), None)
+    )
     if uncommitted:
-        return Contents(len(uncommitted), unmerged, f"not committed: {_first_paths(uncommitted)}")
+        return known._replace(why=f"not committed: {_first_paths(uncommitted)}")
     if ignored:
-        return Contents(0, unmerged, f"ignored by git, and nowhere else: {_first_paths(ignored)}")
-    seen = _reflog(tree, git)
-    if seen is None or any(_count(git, tree.path, part, "--branches") != 0 for part in _parts(sorted({head, *seen}))):
-        return Contents(0, unmerged, "it has commits that are on no branch")
-    return Contents(0, unmerged)
+        return known._replace(why=f"ignored by git, and nowhere else: {_first_paths(ignored)}")
+    seen, kept = _reflog(tree, git), ("--branches", "--remotes")
+    if seen is None or any(_count(git, tree.path, part, *kept) != 0 for part in _parts(sorted({head, *seen}))):
+        return known._replace(why="it has commits that are on no branch")
+    return known
 
 
 def _parts(commits: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -312,23 +346,26 @@ class PruneResult(NamedTuple):
     """Why it was not removed."""
     branch: bool = False
     """Whether its branch was removed as well."""
+    also_on: str | None = None
+    """Another branch that has all of its commits now."""
 
 
 def prune(tree: Worktree, git: Git) -> PruneResult:
     """Remove a worktree with which nothing is lost; its branch as well if another one has all of its commits."""
-    why = contents_of(tree, git).why
-    if why is not None:
-        return PruneResult(why)
+    contents = contents_of(tree, git)
+    if contents.why is not None:
+        return PruneResult(contents.why, also_on=contents.also_on)
     result = git(tree.repository, "worktree", "remove", tree.path, patience=PATIENCE)
     if result.code != 0:
-        return PruneResult(error_text(result))
+        return PruneResult(error_text(result), also_on=contents.also_on)
+    kept = PruneResult(also_on=contents.also_on)
     tip, ref = git.commit(tree.repository, _ref(tree)), _ref(tree)
     if tip is None or text_of(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", ref)).strip():
-        return PruneResult()
+        return kept
     if _count(git, tree.repository, [tip], f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
-        return PruneResult()
+        return kept
     # Git compares and deletes in one step.
-    return PruneResult(branch=git.succeeds(tree.repository, "update-ref", "-d", ref, tip))
+    return kept._replace(branch=git.succeeds(tree.repository, "update-ref", "-d", ref, tip))
 
 
 def remove(tree: Worktree, git: Git) -> bool:
