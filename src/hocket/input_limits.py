@@ -5,6 +5,7 @@ from __future__ import annotations
 MAX_STEPS = 1000
 """Of a chain, members of groups included."""
 MAX_ITERATIONS = 1_000_000
+DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 AROUND_A_MARKER = " \t\r\n`*"
 """Characters around a marker that are ignored."""
 MAX_ATTACHMENT = 10 * 1024 * 1024

@@ -70,17 +70,83 @@ def test_table_labels_every_state_and_fits() -> None:
         run(3, status="failed", reason="exit", exit_code=7, ended_at=160.0),
         run(4, status="failed", reason="start_failed", error="ENOENT: gone"),
     ]
-    lines = ps_table(runs, 172.0, 80)
-    assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]
-    assert lines[1].endswith("◆ needs you  1:12     -       -      \\x1b[1mpush?\\x1b[0m now")
+    lines = ps_table(runs, 172.0, 110)
+    assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "ENDED", "TOK", "COST", "LAST"]
+    assert lines[1].endswith("◆ needs you  1:12              -       -      \\x1b[1mpush?\\x1b[0m now")
     assert lines[2].startswith("  2  builder  2 ·3")
     assert "  103.5k  $0.72  xxx" in lines[2]
     assert lines[2].endswith("…")
-    assert lines[3].endswith("✗ failed     1:00     -       -      exit 7")
+    assert lines[3].endswith("✗ failed     1:00     12s ago  -       -      exit 7")
     assert lines[4].endswith("ENOENT: gone")
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 110
     assert max(map(len, ps_table([*runs, run(5, agent="a-very-long-name" * 9)], 172.0, 40))) <= 40
     assert len(ps_table(runs, 172.0, None)[2]) > 200
+
+
+CROWD = [
+    run(812, agent="planner -> builder:3 -> (reviewer, qa) -> ship", cwd="/srv/shop/api", cost_usd=1.2, tokens=903_500),
+    run(813, 812, agent="planner", step=0, cwd="/srv/shop/api", status="done", result="Six steps\n", ended_at=3500.0),
+    run(815, 812, step=1, iteration=2, cwd="/hocket/worktrees/812-1/2-builder", last="Edit src/auth/session.py"),
+    run(
+        790,
+        agent="/srv/other/.claude/agents/critic.md",
+        cwd="/srv/blog/api",
+        status="failed",
+        reason="exit",
+        exit_code=1,
+    )
+    | {"result": "2 failed, 31 passed", "ended_at": 150.0},
+    run(780, agent="../tool", cwd="/srv/docs", status="waiting", parked_until=9e9, reason="rate_limited"),
+]
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (60, "RUN AGENT STATE TIME LAST"),
+        (80, "RUN PROJECT AGENT STATE TIME LAST"),
+        (120, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED COST LAST"),
+        (200, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED TOK COST LAST"),
+        (None, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED TOK COST LAST"),
+    ],
+)
+def test_agent_and_last_words_have_room_at_every_width(columns: int | None, shown: str) -> None:
+    head, *lines = ps_table(CROWD, 3620.0, columns)
+    assert head.split() == shown.split()
+    assert all(len(line) <= (columns or 300) for line in lines)
+    assert all(any(agent in line for line in lines) for agent in (" planner ", " builder ", " critic ", " tool "))
+    assert next(line for line in lines if " critic " in line)[head.index("LAST") :].startswith("exit 1: 2 failed")
+
+
+def test_ended_runs_have_their_age() -> None:
+    ages = dict(zip((780, 790, 812, 813, 815), ps_table(CROWD, 3620.0, 80)[1:], strict=True))
+    assert [" 57m ago " in ages[790], " 2m ago " in ages[813], " 58:40 " in ages[815]] == [True, True, True]
+    assert "‖ waits" in ages[780]
+    assert ages[780].split("  ")[-1].startswith("until ")
+
+
+def test_projects_are_listed_where_there_are_several() -> None:
+    head, *lines = ps_table(CROWD, 3620.0, 120)
+    projects = [line[head.index("PROJECT") :].split()[0] for line in lines]
+    assert projects == ["docs", "blog/api", "shop/api", "shop/api", "shop/api"], "a worktree is part of its project"
+    assert "PROJECT" not in ps_table(CROWD[:3], 3620.0, 120)[0]
+
+
+def test_columns_without_content_are_left_out_on_a_terminal() -> None:
+    assert ps_table([run(1)], 172.0, 80)[0].split() == ["RUN", "AGENT", "STATE", "ELAPSED", "LAST"]
+    assert "TOK" in ps_table([run(1)], 172.0, None)[0]
+
+
+def test_last_words_are_not_the_marker() -> None:
+    done = run(1, status="done", reason="marker", result="All green\n**FORKHESTRA_COMPLETE**\n", ended_at=170.0)
+    assert ps_table([done], 172.0, 80)[1].endswith("All green")
+    assert ps_table([{**done, "result": "FORKHESTRA_COMPLETE"}], 172.0, 80)[1].endswith("marker")
+
+
+def test_states_are_coloured_where_colour_is_wanted() -> None:
+    head, line = ps_table([run(1)], 172.0, 80, colour=True)
+    assert (head.startswith("\x1b[1mRUN"), "\x1b[34m● running\x1b[0m" in line) == (True, True)
+    assert "\x1b" not in "".join(ps_table([run(1)], 172.0, 80))
 
 
 def test_show_prints_the_result_harmlessly() -> None:
@@ -195,7 +261,8 @@ def test_parked_chain_shows_reason_and_time(hocket: Hocket, agent: Bin) -> None:
         ("chain", "waiting", "rate_limited"),
         ("loop", "waiting", "rate_limited"),
     }
-    assert hocket("ps").stdout.count("‖ waits until ") == 2
+    lines = hocket("ps").stdout.splitlines()
+    assert [("‖ waits " in line, line.endswith(": usage limit")) for line in lines[1:]] == [(True, True)] * 2
     waited = hocket("wait", ref, "--timeout", "0.1")
     assert waited.returncode == 3
     assert "it waits for the usage limit until " in waited.stderr

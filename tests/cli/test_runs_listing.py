@@ -127,6 +127,21 @@ def test_empty_list_says_what_would_help(hocket: Hocket, project: Path) -> None:
     assert hocket("ps", "-a", "--agent", "nosuch").stderr == "No matching runs.\n"
 
 
+def test_agent_given_by_path_is_listed_by_its_name(hocket: Hocket, project: Path, agent: Bin) -> None:
+    folder = project / "tools"
+    folder.mkdir()
+    (folder / "tool").symlink_to(agent("anything", "print('hello')"))
+    done = hocket("run", "./tools/tool -> ./tools/tool:2")
+    said = [line.partition(" ")[2] for line in done.stderr.splitlines()]
+    assert "tool begins" in said
+    assert "tool[1/2] hello" in said
+    assert "./tools" not in done.stderr
+    rows = hocket("ps", "-a", "--project", ".").stdout.splitlines()[1:]
+    assert rows[0].split()[1:4] == ["tool", "->", "tool:2"]
+    assert {row.split()[1] for row in rows[1:]} == {"tool"}
+    assert hocket.runs()[0]["agent"] == "./tools/tool -> ./tools/tool:2"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.model import DEFAULT_MARKER, Agent, Definition
+from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import LaunchRequest
 from hocket.rehearsal import parse
@@ -20,7 +20,6 @@ from hocket.rehearsal.matching import (
     sub_agent_type,
     turn_of,
 )
-from hocket.rehearsal.matching import DEFAULT_MARKER as SPELLED_OUT
 from hocket.rehearsal.steps import Call, Fail, Say
 
 Messages = list[dict[str, Any]]
@@ -243,10 +242,6 @@ def test_sub_agent_is_identified_by_its_prompt() -> None:
 
 
 # --- the marker ---------------------------------------------------------------------------------------------
-
-
-def test_the_usual_marker_is_the_models() -> None:
-    assert SPELLED_OUT == DEFAULT_MARKER
 
 
 @pytest.mark.parametrize("marker", ["FORKHESTRA_COMPLETE", "ALL DONE!", "fertig: ja"])

@@ -43,11 +43,16 @@ def paint_status(line: str) -> str:
     return paint(word, STATUS_COLOURS.get(word[:1], "2")) + line[len(word) :]
 
 
+def is_parked(run: dict[str, Any]) -> bool:
+    """True if a chain waits for the end of a usage limit or an overload."""
+    return run["status"] == "waiting" and bool(run.get("parked_until"))
+
+
 def status_label(run: dict[str, Any]) -> str:
     """Glyph and word: a status never depends on colour alone."""
     if run.get("needs_you"):
         return NEEDS_YOU
-    if run["status"] == "waiting" and run.get("parked_until"):
+    if is_parked(run):
         return f"{STATUS_LABELS['parked']} until {upcoming_time(run['parked_until'], time.time())}"
     return STATUS_LABELS.get(run["status"], str(run["status"]))
 

@@ -12,18 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from hocket import config
 from hocket.cli import access
 from hocket.cli.format import (
+    STATUS_LABELS,
     cost_text,
+    display_width,
     elapsed,
     format_table,
+    is_parked,
+    paint,
+    paint_status,
     parse_since,
     short_cost,
     short_count,
     status_label,
     truncate,
 )
-from hocket.cli.plain import AGENT_COLUMNS, lines_of, worktree_lines
+from hocket.cli.plain import lines_of, worktree_lines
 from hocket.cli.question_prompt import details, headline, reply_commands
 from hocket.cli.usage import (
     AGENTS,
@@ -46,17 +52,35 @@ from hocket.cli.usage import (
 from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view
 from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
+from hocket.input_limits import AROUND_A_MARKER, DEFAULT_MARKER
 from hocket.views.event_text import parking
-from hocket.views.names import agent_name
-from hocket.views.text import date_and_time, duration, escape_invisible, one_line, strip_controls, terminal_output
+from hocket.views.names import agent_name, project_names
+from hocket.views.text import (
+    age,
+    date_and_time,
+    duration,
+    escape_invisible,
+    one_line,
+    strip_controls,
+    terminal_output,
+    upcoming_time,
+)
 
 Run = dict[str, Any]
 
 STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
 PROMPT_LINES, PROMPT_CHARACTERS = 6, 480
 """How much of a prompt ``show`` prints: six lines of 80 columns."""
-LAST_CHARACTERS = 200
-"""How much of the last output ``ps`` prints where no terminal limits it."""
+LAST_CHARACTERS, AGENT_CHARACTERS, PROJECT_COLUMNS = 200, 60, 20
+"""How much of the last output, an agent or chain, and a project ``ps`` prints where no terminal limits it."""
+COLUMNS = ("AGENT", "STEP", "STATE", "ELAPSED", "ENDED", "TOK", "COST", "LAST")
+OPTIONAL = ("STEP", "ENDED", "TOK", "COST")
+"""Columns that are left out on a terminal if no run has anything there."""
+DROPPED = ("TOK", "ENDED", "COST", "STEP", "PROJECT", "ELAPSED", "TIME")
+"""The order in which columns make room on a terminal. Instead of ENDED, TIME has the age of ended runs."""
+WANTED_SHARE = 0.45
+"""How much of a terminal's width the agent and the last words get, if they need it."""
+Cells = dict[str, str]
 
 
 @command(
@@ -141,7 +165,8 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
     if as_json:
         access.write_json(runs)
     elif runs:
-        access.write_lines(ps_table(runs, time.time(), access.terminal_width()))
+        colour = config.colour_wanted(sys.stdout.isatty())
+        access.write_lines(ps_table(runs, time.time(), access.terminal_width(), colour))
     else:
         print(_nothing_listed(everything, filters), file=sys.stderr)
     if not as_json and (older := answer["meta"].get("next")) is not None:
@@ -167,11 +192,66 @@ def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
     return " ".join(["hocket ps", *(["-a"] if everything else []), *words])
 
 
-def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
-    """The lines of ``ps``."""
-    rows = [["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]]
-    rows += [_ps_row(run, depth, now) for run, depth in tree_order(runs)]
-    return format_table(rows, columns)
+def ps_table(runs: list[Run], now: float, columns: int | None, colour: bool = False) -> list[str]:
+    """The lines of ``ps``; with ``columns`` less useful ones are left out in favour of the agent and the last words."""
+    projects = run_projects(runs)
+    rows = [_ps_cells(run, depth, now, projects.get(run["id"], "")) for run, depth in tree_order(runs)]
+    shown = ("RUN", *(["PROJECT"] if projects else []), *COLUMNS)
+    if columns is not None:
+        shown = _fitting(rows, shown, columns)
+        room = _room(rows, shown, columns)
+        agents = max(room - _width(rows, "LAST"), room * 2 // 5)
+        rows = [{**row, "AGENT": truncate(row["AGENT"], agents)} for row in rows]
+    first, *lines = format_table([shown, *([row[name] for name in shown] for row in rows)], columns)
+    return [
+        paint(first, "1", colour),
+        *(_painted(line, row["STATE"], colour) for line, row in zip(lines, rows, strict=True)),
+    ]
+
+
+def _fitting(rows: list[Cells], shown: Sequence[str], columns: int) -> tuple[str, ...]:
+    """The columns that say something and leave enough room."""
+    shown = [name for name in shown if name not in OPTIONAL or any(row[name] not in ("", "-") for row in rows)]
+    wanted = min(_width(rows, "AGENT") + _width(rows, "LAST"), int(columns * WANTED_SHARE))
+    for name in DROPPED:
+        if _room(rows, shown, columns) >= wanted:
+            break
+        if name == "ENDED" and name in shown:
+            shown = ["TIME" if one == "ELAPSED" else one for one in shown if one != name]
+        else:
+            shown = [one for one in shown if one != name]
+    return tuple(shown)
+
+
+def _width(rows: list[Cells], name: str) -> int:
+    return max(display_width(text) for text in (name, *(row[name] for row in rows)))
+
+
+def _room(rows: list[Cells], shown: Sequence[str], columns: int) -> int:
+    """The width that the other columns leave for the agent and the last words."""
+    others = (_width(rows, name) for name in shown if name not in ("AGENT", "LAST"))
+    return columns - sum(others) - 2 * (len(shown) - 1)
+
+
+def _painted(line: str, state: str, colour: bool) -> str:
+    before, label, after = line.partition(state)
+    return f"{before}{paint_status(label)}{after}" if colour else line
+
+
+def run_projects(runs: Sequence[Run]) -> dict[str, str]:
+    """By id, the project that each run works in, by a short name; empty if all work in one.
+
+    A step in a worktree of its own belongs to the project of the run above it.
+    """
+    listed = {run["id"]: run for run in runs}
+    folders: dict[str, str] = {}
+    for run in runs:
+        place = run
+        while "/worktrees/" in str(place.get("cwd")) and place.get("parent") in listed:
+            place = listed[place["parent"]]
+        folders[run["id"]] = str(place.get("cwd") or "")
+    names = project_names(set(folders.values()))
+    return {id: truncate(names[folder], PROJECT_COLUMNS) for id, folder in folders.items()} if len(names) > 1 else {}
 
 
 def tree_order(runs: Sequence[Run]) -> list[tuple[Run, int]]:
@@ -190,27 +270,44 @@ def tree_order(runs: Sequence[Run]) -> list[tuple[Run, int]]:
     return ordered
 
 
-def _ps_row(run: Run, depth: int, now: float) -> list[str]:
-    # An open question is shown completely escaped, since it may be answered from what is seen here.
-    last = str(run.get("last") or run.get("error") or "")
-    if not last and run["status"] in ENDED:
-        reason = run.get("reason") or ""
-        last = "" if reason in ("single_run", run["status"]) else reason
-        if reason == "exit" and run.get("exit_code") is not None:
-            last = f"exit {run['exit_code']}"
-    shown = " ".join(map(escape_invisible, last.split("\n"))) if run.get("needs_you") else terminal_output(last)
+def _ps_cells(run: Run, depth: int, now: float, project: str) -> Cells:
     # The step as numbered in the chain's text, which is what ``resume --from`` takes.
     step = "" if run.get("step") is None else str(run.get("stage") or run["step"] + 1)
-    return [
-        f"{'  ' * depth}{run.get('number', '?')}",
-        truncate(agent_name(str(run["agent"])), AGENT_COLUMNS),
-        f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
-        status_label(run),
-        duration(elapsed(run, now)),
-        short_count(run.get("tokens")) or "-",
-        short_cost(run.get("cost_usd")) or "-",
-        truncate(one_line(shown), LAST_CHARACTERS),
-    ]
+    taken = duration(elapsed(run, now))
+    ended = "" if run.get("ended_at") is None else f"{age(now - run['ended_at'])} ago"
+    return {
+        "RUN": f"{'  ' * depth}{run.get('number', '?')}",
+        "PROJECT": project,
+        "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS),
+        "STEP": f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
+        "STATE": STATUS_LABELS["parked"] if is_parked(run) else status_label(run),
+        "ELAPSED": taken,
+        "ENDED": ended,
+        "TIME": ended or taken,
+        "TOK": short_count(run.get("tokens")) or "-",
+        "COST": short_cost(run.get("cost_usd")) or "-",
+        "LAST": truncate(one_line(_last_words(run, now)), LAST_CHARACTERS),
+    }
+
+
+def _last_words(run: Run, now: float) -> str:
+    """What it waits for, the open question, the last output, or why it ended and the end of its result."""
+    last = str(run.get("last") or run.get("error") or "")
+    if is_parked(run):
+        why = "usage limit" if run.get("reason") == "rate_limited" else "service overloaded or unreachable"
+        return f"until {upcoming_time(run['parked_until'], now)}: {why}"
+    if run.get("needs_you"):
+        # Completely escaped, since it may be answered from what is seen here.
+        return " ".join(map(escape_invisible, last.split("\n")))
+    if last or run["status"] not in ENDED:
+        return terminal_output(last)
+    reason = run.get("reason") or ""
+    why = f"exit {run['exit_code']}" if reason == "exit" and run.get("exit_code") is not None else reason
+    lines = terminal_output(str(run.get("result") or "")).split("\n")
+    words = next((line for line in reversed(lines) if line.strip(AROUND_A_MARKER) not in ("", DEFAULT_MARKER)), "")
+    if run["status"] == "done":
+        return words or ("" if reason == "single_run" else why)
+    return ": ".join(part for part in ("" if reason == run["status"] else why, words) if part)
 
 
 @command(
@@ -292,7 +389,7 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
         events = client.follow_ticking(run["id"], tick)
         if any(deadline is not None and time.monotonic() > deadline for _ in events):
             late, state = client.run(run["id"]), "it continues"
-            if late["status"] == "waiting" and late.get("parked_until"):
+            if is_parked(late):
                 waits = parking({**late, "until": late["parked_until"]}, time.time())
                 state = f"it {waits}, then continues by itself"
             print(f"hocket: run {run.get('number')} has not ended; {state}", file=sys.stderr)

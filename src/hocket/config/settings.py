@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hocket.config import CROSS_SESSION, UNASKED_MODES
 from hocket.errors import ConfigError
+from hocket.input_limits import DEFAULT_MARKER
 
 
 class Limits(NamedTuple):
@@ -121,7 +122,7 @@ class Config(NamedTuple):
     chains: Mapping[str, ChainConfig] = MappingProxyType({})
     limits: Limits = Limits()
     stop_grace: float = 5.0
-    marker: str = "FORKHESTRA_COMPLETE"
+    marker: str = DEFAULT_MARKER
     env_pass: tuple[str, ...] = ()
     claude: ClaudeConfig = ClaudeConfig()
     files: tuple[str, ...] = ()

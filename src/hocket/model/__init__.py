@@ -1,9 +1,9 @@
 """The values of the domain: agents, specs, events, runs and tasks. Pure; imports nothing of ours but errors."""
 
+from hocket.input_limits import DEFAULT_MARKER
 from hocket.model.agent import Agent, Approval, Definition, DelegationGrant
 from hocket.model.run import CHANGING, RESULT_LIMIT, Event, Kind, Reason, Run, Status, amount, apply, fold
 from hocket.model.spec import (
-    DEFAULT_MARKER,
     RUN_DIRECTORY,
     SESSION,
     BoundChain,

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hocket.input_limits import DEFAULT_MARKER
 from hocket.model.agent import Approval, DelegationGrant
 
-DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 RUN_DIRECTORY = "\0run"
 SESSION = "\0session"
 """Placeholders in a spec's arguments: for the run's directory, followed by "/" and the name of one of the spec's files,

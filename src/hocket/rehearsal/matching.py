@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hocket.input_limits import DEFAULT_MARKER
 from hocket.rehearsal.steps import (
     AGENT_TOOL,
     Call,
@@ -35,8 +36,6 @@ from hocket.rehearsal.steps import (
     When,
 )
 
-DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
-"""The default marker of ``hocket.model``, which the scripted agent does not import because it starts for every run."""
 CLOSING = "Done."
 REFUSAL = "No."
 """The text of a refused message; without content it could not be counted."""

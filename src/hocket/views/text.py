@@ -64,6 +64,15 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+def age(seconds: float) -> str:
+    """``12s``, ``3m``, ``2h``, ``4d``: how long ago something was, in its largest unit."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if whole >= size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
 def time_of_day(ts: float) -> str:
     """``14:30:05``, in local time."""
     return time.strftime("%H:%M:%S", time.localtime(ts))
