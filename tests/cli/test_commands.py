@@ -7,6 +7,7 @@ from world import Hocket
 
 from hocket import __version__
 from hocket.cli import forkhestra, main
+from hocket.cli.dispatch import WORDS_OF_OTHER_TOOLS
 from hocket.cli.parser import summary
 from hocket.cli.usage import COMMANDS, Group, load
 
@@ -52,6 +53,31 @@ def test_help_is_shown_without_a_command(capsys: pytest.CaptureFixture[str]) -> 
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
+@pytest.mark.parametrize("group", ["task", "server", "setup"])
+def test_group_alone_shows_its_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group]) == 0
+    alone = capsys.readouterr()
+    assert main([group, "--help"]) == 0
+    assert alone == capsys.readouterr()
+    assert alone.out.startswith(f"Usage: hocket {group} ")
+    assert alone.err == ""
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["task"], ["task", "new"], ["help"]])
+def test_help_command_shows_help_of_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", *words]) == 0
+    shown = capsys.readouterr()
+    assert main([*words, "--help"]) == 0
+    assert shown == capsys.readouterr()
+
+
+def test_words_of_other_tools_lead_to_commands() -> None:
+    known = {*COMMANDS, *(word for found in map(load, COMMANDS) if isinstance(found, Group) for word in found.commands)}
+    for word, meant in WORDS_OF_OTHER_TOOLS.items():
+        assert set(meant) <= known
+        assert word not in COMMANDS
+
+
 def test_unknown_command_suggests_similar_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lgos", "x"]) == 2
     said = capsys.readouterr()
@@ -64,7 +90,12 @@ def test_unknown_command_suggests_similar_ones(capsys: pytest.CaptureFixture[str
     [
         (["zzz"], "unknown command 'zzz'\nhint: to run an agent: hocket run zzz; see \"hocket --help\""),
         (["--nope"], 'unknown option --nope\nhint: see "hocket --help"'),
-        (["task"], "missing command: choose "),
+        (["kill", "7"], "unknown command 'kill'\nhint: did you mean stop? see \"hocket --help\""),
+        (["start"], "unknown command 'start'\nhint: did you mean run or spawn? see \"hocket --help\""),
+        (["task", "ls"], "unknown command 'ls'\nhint: did you mean list? see \"hocket task --help\""),
+        (["help", "zzz"], "unknown command 'zzz'\nhint: to run an agent: hocket run zzz; see \"hocket --help\""),
+        (["help", "task", "ls"], "unknown command 'ls'\nhint: did you mean list? see \"hocket task --help\""),
+        (["help", "ps", "x"], "unexpected argument: 'x' (hocket ps has no subcommands)"),
         (["task", "shwo"], "unknown command 'shwo'\nhint: did you mean show? see \"hocket task --help\""),
         (["server", "--nope"], 'unknown option --nope\nhint: see "hocket server --help"'),
     ],

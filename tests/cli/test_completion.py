@@ -16,6 +16,9 @@ def words_for(*typed: str) -> list[str]:
 def test_commands_are_completed() -> None:
     assert words_for("s") == ["spawn", "show", "send", "stop", "serve", "server", "setup"]
     assert words_for("server", "") == ["status", "stop"]
+    assert words_for("help", "s") == ["spawn", "show", "send", "stop", "serve", "server", "setup"]
+    assert words_for("help", "server", "") == ["status", "stop"]
+    assert words_for("help", "run", "") == []
     assert words_for("--v") == ["--version"]
 
 

@@ -7,7 +7,7 @@ that the last one may become.
 from __future__ import annotations
 
 from hocket.cli import access, parser
-from hocket.cli.usage import AGENTS, COMMANDS, Argument, ArgumentError, Command, Option, command
+from hocket.cli.usage import AGENTS, COMMAND_NAMES, COMMANDS, Argument, ArgumentError, Command, Group, Option, command
 
 SCRIPTS = {
     "bash": r"""
@@ -81,8 +81,12 @@ def candidates(words: list[str]) -> list[str]:
     elif begun.startswith("-"):
         offered = _names([parser.HELP, parser.VERSION] if found is parser.ROOT else [parser.HELP])
     else:
-        offered = list(COMMANDS if found is parser.ROOT else found.commands)
+        offered = _commands_of(found)
     return [word for word in offered if word.startswith(begun)]
+
+
+def _commands_of(group: Group) -> list[str]:
+    return list(COMMANDS if group is parser.ROOT else group.commands)
 
 
 def _of_command(found: Command, given: list[str], begun: str) -> list[str]:
@@ -95,7 +99,11 @@ def _of_command(found: Command, given: list[str], begun: str) -> list[str]:
     if begun.startswith("-") and "--" not in given:
         used = {option.name for option, _ in known if option is not None and not option.many}
         return _names([option for option in (*found.options, parser.HELP) if option.name not in used])
-    place = sum(option is None for option, _ in known)
+    arguments = [text for option, text in known if option is None]
+    if any(argument.completes == COMMAND_NAMES for argument in found.arguments):
+        _, named, rest = parser.select(arguments)
+        return _commands_of(named) if isinstance(named, Group) and not rest else []
+    place = len(arguments)
     if place < len(found.arguments):
         return _values(found.arguments[place])
     return _values(found.arguments[-1]) if found.arguments and found.arguments[-1].many else []

@@ -10,11 +10,26 @@ from contextlib import suppress
 from hocket import __version__, config
 from hocket.cli import parser
 from hocket.cli.format import typable
-from hocket.cli.usage import COMMANDS, FORKHESTRA, ArgumentError, Command, Group
+from hocket.cli.usage import COMMAND_NAMES, COMMANDS, FORKHESTRA, Argument, ArgumentError, Command, Group, command
 from hocket.errors import HocketError
 from hocket.views.text import strip_controls
 
 BROKEN_PIPE = 141
+WORDS_OF_OTHER_TOOLS = {
+    "cancel": ("stop",),
+    "continue": ("resume",),
+    "create": ("new", "spawn"),
+    "exec": ("run",),
+    "inspect": ("show",),
+    "jobs": ("ps",),
+    "kill": ("stop",),
+    "list": ("ps",),
+    "ls": ("list", "ps"),
+    "start": ("run", "spawn"),
+    "tail": ("logs",),
+    "terminate": ("stop",),
+}
+"""Commands of other tools, with those of Hocket that do the same; a group suggests those that it has."""
 
 
 def run_command(program: str, words: Sequence[str]) -> int:
@@ -42,14 +57,14 @@ def _run(program: str, words: list[str]) -> int:
 
         answer(words)
         return 0
-    names, command, given = parser.select(words)
+    names, found, given = parser.select(words)
     path = program if program == FORKHESTRA else " ".join([program, *names])
     try:
-        if isinstance(command, Group):
-            return _run_group(program, path, command, given)
-        return command.function(**parser.parse(command, given)) or 0
+        if isinstance(found, Group):
+            return _run_group(program, path, found, given)
+        return found.function(**parser.parse(found, given)) or 0
     except parser.HelpRequested:
-        return _print_help(path, command)
+        return _print_help(path, found)
     except ArgumentError as error:
         error.hint = error.hint or f'see "{path} --help"'
         raise
@@ -57,28 +72,46 @@ def _run(program: str, words: list[str]) -> int:
 
 def _run_group(program: str, path: str, group: Group, words: list[str]) -> int:
     """Handle words that name a group and no command of it."""
-    names = list(COMMANDS if group is parser.ROOT else group.commands)
     word = words[0] if words else None
-    if word in parser.HELP.names or (word is None and group is parser.ROOT):
+    if word is None or word in parser.HELP.names:
         return _print_help(path, group)
     if word in parser.VERSION.names and group is parser.ROOT:
         sys.stdout.write(f"{program} {__version__}\n")
         return 0
-    if word is None:
-        raise ArgumentError(f"missing command: choose {', '.join(names)}")
+    raise _unknown_command(path, group, word)
+
+
+def _unknown_command(path: str, group: Group, word: str) -> ArgumentError:
+    names = list(COMMANDS if group is parser.ROOT else group.commands)
     if word.startswith("-"):
-        raise ArgumentError(f"unknown option {word}")
-    near = parser.suggest(word, names)
+        return ArgumentError(f"unknown option {word}")
+    same = (name for name in WORDS_OF_OTHER_TOOLS.get(word, ()) if name in names)
+    near = " or ".join(same) or parser.suggest(word, names)
     if near:
-        raise ArgumentError(f"unknown command {word!r}", f'did you mean {near}? see "{path} --help"')
+        return ArgumentError(f"unknown command {word!r}", f'did you mean {near}? see "{path} --help"')
     to_run = f"to run an agent: hocket run {word}; " if group is parser.ROOT else ""
-    raise ArgumentError(f"unknown command {word!r}", f'{to_run}see "{path} --help"')
+    return ArgumentError(f"unknown command {word!r}", f'{to_run}see "{path} --help"')
 
 
-def _print_help(path: str, command: Command | Group) -> int:
+@command(
+    Argument("words", "[COMMAND [SUBCOMMAND]]", many=True, required=False, completes=COMMAND_NAMES),
+    examples=("hocket help run", "hocket help task new"),
+)
+def help(words: tuple[str, ...]) -> int:  # noqa: A001 - the name of the command
+    """Show the help of a command; without one, list all commands."""
+    names, found, rest = parser.select(list(words))
+    path = " ".join(["hocket", *names])
+    if not rest:
+        return _print_help(path, found)
+    if isinstance(found, Group):
+        raise _unknown_command(path, found, rest[0])
+    raise ArgumentError(f"unexpected argument: {rest[0]!r} ({path} has no subcommands)")
+
+
+def _print_help(path: str, found: Command | Group) -> int:
     from shutil import get_terminal_size
 
-    sys.stdout.write(parser.help_text(path, command, get_terminal_size().columns))
+    sys.stdout.write(parser.help_text(path, found, get_terminal_size().columns))
     return 0
 
 

@@ -14,6 +14,8 @@ Kind = str | tuple[str, ...]
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
 """Completed to the addresses of agents."""
+COMMAND_NAMES = "commands"
+"""Completed to the commands, then to those of a group."""
 
 
 class ArgumentError(UsageError):
@@ -172,6 +174,7 @@ COMMANDS = {
     "setup": ("hocket.cli.server:setup", "Start the server at login."),
     "doctor": ("hocket.cli.doctor:doctor", "Check the installation and configuration."),
     "completion": ("hocket.cli.completion:completion", "Print a shell completion script."),
+    "help": ("hocket.cli.dispatch:help", "Show the help of a command."),
 }
 
 
