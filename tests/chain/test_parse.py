@@ -175,6 +175,14 @@ def test_malformed_group_error_names_step_and_member(text: str, message: str) ->
     assert caught.value.message.startswith(message)
 
 
+@pytest.mark.parametrize("text", ["ok:3:4", "x -> ok:3:4", "(x, ok:1 : 2)", "ok:x:4", "ok::4"])
+def test_second_suffix_is_refused(text: str) -> None:
+    with pytest.raises(ChainSyntaxError) as caught:
+        parse(text)
+    assert 'has more than one ":"' in caught.value.message
+    assert caught.value.hint == "only one :N may follow an agent: a:3"
+
+
 def test_suffix_on_group_gives_a_hint() -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse("(a, b):3")

@@ -132,11 +132,26 @@ def test_prompt_is_read_from_option_stdin_or_file(hocket: Hocket, agents: Bin, p
     (project / "ask.txt").write_text("from a file")
     assert hocket("run", "planner", "-q", "-p", "-", stdin="from stdin").stdout == "plan for from stdin\n"
     assert hocket("run", "planner", "-q", "--prompt-file", "ask.txt").stdout == "plan for from a file\n"
-    both = hocket("run", "planner", "-q", "-p", "inline", "--prompt-file", "ask.txt")
-    assert both.stdout == "plan for inline\n"
+    named = hocket("run", "planner", "-q", "--prompt-file", "${NAME}.txt", "NAME=ask")
+    assert named.stdout == "plan for from a file\n"
     missing = hocket("run", "planner", "--prompt-file", "nosuch.txt")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "nosuch.txt" in missing.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "rehearse"])
+def test_two_prompts_are_refused(hocket: Hocket, agents: Bin, command: str) -> None:
+    done = hocket(command, "planner", "-p", "inline", "--prompt-file", "ask.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "hocket: --prompt and --prompt-file 'ask.txt' both give the prompt\nhint: remove one of them\n"
+    )
+
+
+def test_variable_that_nothing_uses_is_refused(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "planner", "VAR=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hocket: the chain does not use the variable VAR\nhint: it uses no variables\n"
 
 
 def test_prompt_from_file_is_not_a_template(hocket: Hocket, agents: Bin, project: Path) -> None:

@@ -217,7 +217,7 @@ def test_invalid_agent_error_names_the_step(place: Place) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["cli", "cli.md", "step", "step.md", "chain", "chain.md", "agent", "agent.md"], "cli"),
+        (["cli", None, "step", "step.md", "chain", "chain.md", "agent", "agent.md"], "cli"),
         ([None, "cli.md", "step", "step.md", "chain", "chain.md", "agent", "agent.md"], "in cli.md"),
         ([None, None, "step", "step.md", "chain", "chain.md", "agent", "agent.md"], "step"),
         ([None, None, None, "step.md", "chain", "chain.md", "agent", "agent.md"], "in step.md"),
@@ -268,6 +268,24 @@ def test_variables_are_replaced_in_arguments_prompts_and_files(place: Place) -> 
     assert second.spec.prompt == "file ${NOT_TOUCHED}"
     error = place.refused(config, chain="ship")
     assert "WHAT" in error.message
+
+
+def test_unused_variable_is_refused_with_the_used_ones(place: Place) -> None:
+    agents = {"p": AgentConfig("f", "planner", ("--in=${WHAT}",))}
+    step = StepConfig("p", prompt="do ${TICKET} in ${PLACE}")
+    config = Config(agents=agents, chains={"ship": ChainConfig("ship", "f", (step,))})
+    given = dict.fromkeys(("WHAT", "TICKET", "PLACE"), "x")
+    place.chain(config, chain="ship", variables=given)
+    error = place.refused(config, chain="ship", variables={**given, "VERBOSE": "1"})
+    assert error.message == "the chain does not use the variable VERBOSE"
+    assert error.hint == "it uses TICKET, PLACE, WHAT"
+    assert place.refused(config, chain="ship", variables={"TICKT": "x"}).hint == 'did you mean "TICKET"?'
+    alone = place.refused(dsl="planner", variables={"VAR": "3"})
+    assert alone.hint == "it uses no variables"
+    place.chain(dsl="planner", prompt="hi ${VAR}", variables={"VAR": "3"})
+    place.chain(dsl="planner", variables={"VAR": "3"}, used_variables=("VAR",))
+    assert "VAR" in place.refused(dsl="planner", prompt="${VAR}", prompt_literal=True, variables={"VAR": "3"}).message
+    assert "nosuch" in place.refused(dsl="nosuch", variables={"VAR": "3"}).message
 
 
 @pytest.mark.req("S1-B11")

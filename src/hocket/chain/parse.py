@@ -132,6 +132,8 @@ def _split_suffix(text: str, where: str) -> tuple[str, int | None]:
     if colon and _DIGITS.fullmatch(count):
         if not agent:
             raise ChainSyntaxError(f"{where}: {text!r} has no agent before its colon")
+        if ":" in agent and not is_path(agent):
+            raise ChainSyntaxError(f'{where}: {text!r} has more than one ":"', "only one :N may follow an agent: a:3")
         return agent, _iterations(count, text, where)
     if colon and (_NUMBER_LIKE.fullmatch(count) or not is_path(text)):
         raise ChainSyntaxError(

@@ -29,6 +29,18 @@ def make_home() -> str:
     return home
 
 
+def is_first_time(hint: str) -> bool:
+    """Record in HOCKET_HOME that a hint is shown; False if it was shown before."""
+    try:
+        path = os.path.join(make_home(), f".hint-{hint}")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except (HomeError, OSError):
+        pass
+    return True
+
+
 def connect(starting: bool = True, talk: bool = True, start: Callable[[], None] | None = None) -> Client:
     """The client of this user's server. With ``starting`` the server is started when it is needed, by ``start``."""
     home = make_home() if starting else config.home()
@@ -130,10 +142,12 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 
 def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:
-    """The prompt of a command line: the text, standard input for "-", else the file."""
+    """The prompt of a command line: the text, standard input for "-", or the content of the file."""
+    if prompt is not None and file is not None:
+        raise PromptError(f"--prompt and --prompt-file {file!r} both give the prompt", "remove one of them")
     if prompt == "-":
         return _decode(sys.stdin.buffer.read(config.MAX_PROMPT + 1), "standard input")
-    if prompt is not None or file is None:
+    if file is None:
         return prompt
     from hocket.config.reading import read_prompt
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hocket import config
-from hocket.chain.variables import join, substitute
+from hocket.chain.variables import join, references, substitute
 from hocket.cli import access
 from hocket.cli.chains import step_details
 from hocket.cli.format import paint_status
@@ -120,6 +120,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "args": options["passed"],
         "env": access.environment(cwd),
         "variables": variables,
+        "used_variables": references(file or "") or None,
         **{option.name: options.get(option.name) for option in (UNTIL, TIMEOUT, MARKER, ASKING, *BOUNDS, ISOLATED)},
     }
     return {name: value for name, value in body.items() if value is not None}

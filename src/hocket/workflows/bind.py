@@ -29,6 +29,7 @@ from hocket.chain.variables import (
     has_placeholders,
     is_variable_name,
     placeholders,
+    references,
     substitute,
 )
 from hocket.config import ISOLATION, ON_LOST, agent_environment, named_programs
@@ -125,6 +126,7 @@ def bind(
     named = _named_chain(request, find)
     delegation.check_gates(request.until, named, ceiling, approvals)
     chain = named or _parsed_chain((request.dsl or "").strip())
+    _check_variables(request, chain, find)
     find.mode = _project_mode(request, chain, config)
     prefix = f"{chain.source}: chain {chain.name!r}: " if named else ""
     options, task = _options(request, chain, config), _task(request, chain)
@@ -179,6 +181,33 @@ def check_directory(cwd: str) -> None:
         raise BadDirectory(f"the working directory {cwd} is not a directory")
     if not os.access(cwd, os.X_OK):
         raise BadDirectory(f"the working directory {cwd} cannot be entered")
+
+
+def _check_variables(request: StartRequest, chain: ChainConfig, find: _AgentFinder) -> None:
+    """Raise for a variable that nothing in the chain uses, because its name is probably misspelled."""
+    used = [*variables_of(chain), *references("" if request.is_literal else request.prompt or "")]
+    given = request.variables or {}
+    if given.keys() <= {*used, *request.used_variables}:
+        return
+    try:
+        agents = [find(step.agent) for step in chain.steps]
+    except (ProgramNotFound, UsageError):
+        return  # reported with its step
+    for agent in agents:
+        texts = (*agent.args, agent.default_prompt, agent.default_prompt_file)
+        used += [name for text in texts if text for name in references(text)]
+    unused = next((name for name in given if name not in {*used, *request.used_variables}), None)
+    if unused is not None:
+        uses = f"it uses {', '.join(dict.fromkeys(used))}" if used else "it uses no variables"
+        raise UsageError(f"the chain does not use the variable {unused}", suggestion(unused, used) or uses)
+
+
+def variables_of(chain: ChainConfig) -> list[str]:
+    """The variables in the chain's own texts."""
+    texts = [chain.prompt, chain.prompt_file]
+    for step in chain.steps:
+        texts += [*step.args, step.prompt, step.prompt_file]
+    return list(dict.fromkeys(name for text in texts if text for name in references(text)))
 
 
 class _AgentFinder:

@@ -9,14 +9,13 @@ from typing import Any
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
-from hocket.chain.variables import references
 from hocket.config.loading import find_chains, load
 from hocket.config.settings import ChainConfig, Config, StepConfig
 from hocket.errors import HocketError
 from hocket.model import stages
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import check_configuration
-from hocket.workflows.bind import bind, check_directory
+from hocket.workflows.bind import bind, check_directory, variables_of
 from hocket.workflows.request import StartRequest
 
 _STEP_KEYS = tuple(name for name in StepConfig._fields if name != "group")
@@ -49,7 +48,7 @@ def _refusal(
     chain: ChainConfig, cwd: str, env: Mapping[str, str], config: Config, catalog: Callable[[], Catalog]
 ) -> str | None:
     """Why a chain would be refused with any prompt."""
-    given = dict.fromkeys(_variables(chain), "x")
+    given = dict.fromkeys(variables_of(chain), "x")
     request = StartRequest(cwd, env, chain=chain.name, prompt="x", prompt_literal=True, variables=given)
     try:
         bind(request, config, catalog)
@@ -80,15 +79,7 @@ def _row(chain: ChainConfig, problem: str | None) -> dict[str, Any]:
         **{name: getattr(chain, name) for name in _CHAIN_KEYS},
         "file": chain.source,
         "text": " -> ".join(texts),
-        "variables": _variables(chain),
+        "variables": variables_of(chain),
         "steps": steps,
         "problem": problem,
     }
-
-
-def _variables(chain: ChainConfig) -> list[str]:
-    """The variables in the chain's own texts."""
-    texts = [chain.prompt, chain.prompt_file]
-    for step in chain.steps:
-        texts += [*step.args, step.prompt, step.prompt_file]
-    return list(dict.fromkeys(name for text in texts if text for name in references(text)))

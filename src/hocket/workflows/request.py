@@ -36,7 +36,9 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     args: Annotated[tuple[str, ...], Meta(max_length=4096)] = ()
     """Arguments for every agent, after those that Hocket adds."""
     variables: Mapping[str, str] | None = None
-    """Values for ``${NAME}``. Without this field the prompt is used as it is."""
+    """Values for ``${NAME}``, each of which the chain must use. Without this field the prompt is used as it is."""
+    used_variables: tuple[Name, ...] = ()
+    """Those that the caller has used already, as in the name of a prompt file; the chain need not use them."""
     marker: NonEmptyText | None = None
     """The line with which an agent ends its loop."""
     until: NonEmptyText | None = None
