@@ -169,6 +169,18 @@ def test_missing_global_folder_is_a_warning(hocket: Hocket, mine: Path, theirs: 
     assert counts(table(hocket)) == (1, 0, 1)
 
 
+def test_missing_global_folder_is_told_once_per_home(hocket: Hocket, mine: Path, home: Path) -> None:
+    define(mine, "engineer")
+    assert hocket("agents", "--json").stderr == ""
+    assert "To create it" in hocket("agents").stderr
+    again = hocket("agents")
+    assert (again.returncode, again.stderr) == (0, "")
+    other = hocket("agents", env={"HOCKET_HOME": f"{home}-other"})
+    assert "To create it" in other.stderr
+    unwritable = {"HOCKET_HOME": "/proc/nothing/here"}
+    assert all("To create it" in hocket("agents", env=unwritable).stderr for _ in range(2))
+
+
 @pytest.mark.req("S4-26")
 def test_missing_global_folder_is_an_error_when_strict(hocket: Hocket, mine: Path, theirs: Path) -> None:
     define(mine, "engineer")

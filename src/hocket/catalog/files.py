@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from hocket.providers.definition_files import DUPLICATE, HIDDEN, LINKED, REFUSED
 MAX_FILES = 10_000
 """Files and folders examined below one folder."""
 Environ = Mapping[str, str]
+_NAME_LINE = re.compile(rb"^name:[ \t]*+(.+)$", re.MULTILINE)
 
 
 def check_project(project: str) -> str:
@@ -272,6 +274,20 @@ def mended_problem(path: str, head: Head) -> Iterator[Problem]:
 def names_in(folder: str) -> list[str]:
     """Return the name of every definition below a folder."""
     return sorted(entry.name for entry in scan(FileProbe(), folder, PROJECT).entries)
+
+
+def name_in(path: str) -> str | None:
+    """Return the name in a file that may be no valid definition, or larger than one may be; None if it has none."""
+    try:
+        content = read_bounded(path, DEFINITIONS.largest_file, BadDefinition) or b""
+    except BadDefinition:
+        return None
+    head = DEFINITIONS.parse(content)
+    if isinstance(head, Head):
+        name = head.values.get("name")
+        return name if isinstance(name, str) else None
+    found = _NAME_LINE.search(content)
+    return found[1].decode(errors="replace").strip() if found else None
 
 
 def find_in(folder: str, name: str) -> str | None:

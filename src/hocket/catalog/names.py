@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from hashlib import sha256
 from itertools import count
 
 from hocket.errors import SecurityError
 
 MAX_ADDRESS = 64
+_MOST_SUGGESTED, _SHORTEST_PART = 3, 3
 ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -34,6 +35,16 @@ def _derived(name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     fit = _UNFIT.sub("-", plain).lstrip("-_")[:MAX_ADDRESS].rstrip("-")
     return fit or f"agent-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def similar_names(word: str, known: Iterable[str]) -> list[str]:
+    """Return up to three names that are spelled like a word or contain it, the most similar first."""
+    import difflib
+
+    names = sorted(set(known))
+    near = difflib.get_close_matches(word, names, n=_MOST_SUGGESTED, cutoff=0.75)
+    inside = (name for name in names if len(word) >= _SHORTEST_PART and word.lower() in name.lower())
+    return list(dict.fromkeys([*near, *inside]))[:_MOST_SUGGESTED]
 
 
 def validate_agent_path(path: str, base: str) -> str:

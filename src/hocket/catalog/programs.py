@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hocket.errors import ProgramNotFound
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 """For a caller without a PATH."""
-_MOST_CANDIDATES = 5000
-"""Programs considered for a suggestion."""
 
 
 class Searched(NamedTuple):
@@ -40,7 +38,7 @@ def trouble_with(program: str) -> tuple[str, str | None] | None:
         mode = os.stat(program).st_mode
     except (FileNotFoundError, NotADirectoryError):
         colon = ":" in os.path.basename(program)
-        return "does not exist", "iterations are written as path:3" if colon else None
+        return "does not exist", "iterations are written as path:3, with only one :N" if colon else None
     except (OSError, ValueError) as error:
         return f"cannot be used: {getattr(error, 'strerror', None) or error}", None
     if stat.S_ISDIR(mode):
@@ -64,27 +62,6 @@ def search(name: str, cwd: str, env: Mapping[str, str]) -> Searched:
     return Searched(None, blocked)
 
 
-def known_programs(cwd: str, env: Mapping[str, str]) -> list[str]:
-    """List the programs on PATH, for a suggestion."""
-    found: list[str] = []
-    for folder in _folders(cwd, env):
-        try:
-            found.extend(os.listdir(folder))
-        except OSError:
-            continue
-        if len(found) >= _MOST_CANDIDATES:
-            break
-    return found[:_MOST_CANDIDATES]
-
-
 def _folders(cwd: str, env: Mapping[str, str]) -> Iterator[str]:
     # An empty entry means the current directory, as in every shell.
     return (os.path.join(cwd, folder) for folder in path_of(env).split(os.pathsep))
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a suggestion for a misspelled name; None if there is no similar one."""
-    import difflib
-
-    near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.75)
-    return f"did you mean {' or '.join(near)}?" if near else None

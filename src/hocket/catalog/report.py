@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hocket.catalog.configs import is_default_config
@@ -18,7 +18,8 @@ from hocket.catalog.entries import (
     AgentEntry,
     Catalog,
 )
-from hocket.catalog.programs import did_you_mean
+from hocket.catalog.files import name_in
+from hocket.catalog.names import is_address, similar_names
 from hocket.catalog.routing_table import CLI_LOADS, problem_row
 from hocket.config.settings import DEFAULT_PERMISSION_MODE, Config, approve_command
 from hocket.errors import AgentNotFound
@@ -185,14 +186,23 @@ def find(catalog: Catalog, word: str) -> str:
     """Return the name that a word means: itself, or the name with that address. Raises AgentNotFound."""
     if entries := catalog.find(word):
         return entries[0].name
+    raise AgentNotFound(f"there is no agent {word!r}", suggest_agents(word, catalog))
+
+
+def suggest_agents(word: str, catalog: Catalog, others: Iterable[str] = ()) -> str:
+    """Return a hint for a name that no agent has: the unusable file of that name, or similar names; and the rest.
+
+    ``others`` are names of what is no agent and can be typed as well.
+    """
     for problem in catalog.problems:
-        if problem.kind in UNSEEN and stem(problem.path) == word:
-            hint = f"{at(problem_row(problem))} is not used: {problem.reason}"
-            break
-    else:
-        known = [*catalog.addresses, *catalog.addresses.values()]
-        hint = did_you_mean(word, known) or "`hocket agents` lists all agents"
-    raise AgentNotFound(f"there is no agent {word!r}", hint)
+        if problem.kind in UNSEEN and word in (stem(problem.path), name_in(problem.path)):
+            return f"{at(problem_row(problem))} is not used: {problem.reason}"
+    near = similar_names(word, [*catalog.addresses.values(), *filter(is_address, catalog.addresses), *others])
+    shown = {name for name, address in catalog.addresses.items() if {name, address} & {*near}}
+    rest = len(catalog.addresses) - len(shown)
+    if not near:
+        return f"{count(rest, 'agent')} can run here: `hocket agents`" if rest else "no agent can run here"
+    return f"did you mean {' or '.join(near)}?" + (f" {count(rest, 'other agent')}: `hocket agents`" if rest else "")
 
 
 def stem(path: str) -> str:

@@ -11,9 +11,10 @@ from hocket.catalog.configs import is_seeded, privileges_of, spec_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, AgentEntry, Catalog
 from hocket.catalog.files import check_project, find_in, names_in, read_definition
-from hocket.catalog.names import is_address
+from hocket.catalog.names import is_address, similar_names
 from hocket.catalog.plugins import definition as plugin_definition
-from hocket.catalog.programs import check_program, did_you_mean, known_programs, path_of, search, trouble_with
+from hocket.catalog.programs import check_program, path_of, search, trouble_with
+from hocket.catalog.report import suggest_agents
 from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
@@ -21,7 +22,6 @@ from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Program
 from hocket.providers.defining import DEFINING_PROVIDER, DEFINITIONS
-from hocket.providers.definition_files import REFUSED, SKIPPED
 
 EXECUTABLE = "executable"
 _CLIS = {one.program.name: provider for provider, one in PROVIDERS.items() if one.program is not None}
@@ -181,10 +181,11 @@ def _defined_at(path: str, caller: _Caller) -> UncheckedAgent:
         if inside is None:
             # The CLI's own message. With streamed input the CLI would run its default agent instead.
             known = names_in(folder)
+            near = similar_names(name, known)
             listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
             raise UnknownAgent(
                 f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}",
-                did_you_mean(name, known),
+                f"did you mean {' or '.join(near)}?" if near else None,
             )
         definition = read_definition(inside)
     own = DEFINITIONS.user_folder(caller.cwd, caller.env)
@@ -260,30 +261,12 @@ def _no_cli(program: Program, caller: _Caller, problem: str) -> ProgramNotFound:
 def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFound:
     if blocked:
         return ProgramNotFound(f"{blocked} is not executable", f"chmod +x {blocked}")
-    catalog, config = caller.catalog(), caller.config
-    # The folders of plugins would make the list long and useless.
-    places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
-    typable = (name for name in catalog.ranked if is_address(name))
-    known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), *_CLIS]
-    unusable = next(
-        (
-            one
-            for one in catalog.problems
-            if os.path.basename(one.path) == f"{name}.md" and one.kind in (SKIPPED, REFUSED)
-        ),
-        None,
-    )
-    if name in config.chains:
+    if name in caller.config.chains:
         hint = f"{name} is a chain, not an agent; to run it: hocket run --chain {name}"
-    elif unusable:
-        hint = f"this file is not usable: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
     else:
-        hint = did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST
-    return UnknownAgent(
-        f"there is no agent {name!r} (searched {', '.join(places)})"
-        f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
-        hint,
-    )
-
-
-LIST = "`hocket agents` lists the agents that can run here"
+        hint = suggest_agents(name, caller.catalog(), [*caller.config.chains, *_CLIS])
+    where = ""
+    if caller.alias:
+        where = f", which the agent {caller.name!r} of {caller.alias.source} runs"
+        hint = f"install {name}, or correct the path of {caller.name!r}; {hint}"
+    return UnknownAgent(f"there is no agent {name!r} and no program of that name{where}", hint)

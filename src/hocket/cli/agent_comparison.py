@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +12,12 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, AgentEntry, Catalog, Problem
-from hocket.catalog.files import names_in
+from hocket.catalog.files import name_in, names_in
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
 from hocket.providers.claude.definitions import normalise_model
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
-from hocket.providers.defining import DEFINITIONS
-from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED, Head
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
 from hocket.trust.check import configuration
 from hocket.views.text import one_line
 
@@ -176,14 +174,7 @@ def _names_at(path: str) -> list[str]:
     """The names of the agents at a path: those of a folder, or that of a file, by its frontmatter or its own name."""
     if os.path.isdir(path):
         return names_in(path)
-    content = _content(path)
-    head = DEFINITIONS.parse(content)
-    if isinstance(head, Head):
-        name = head.values.get("name")
-    else:  # too long for Hocket, not for Claude
-        found = re.search(rb"^name: *(.+)$", content, re.MULTILINE)
-        name = found[1].decode(errors="replace") if found else None
-    return [name if isinstance(name, str) else os.path.basename(path).removesuffix(".md")]
+    return [name_in(path) or os.path.basename(path).removesuffix(".md")]
 
 
 def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:

@@ -83,7 +83,7 @@ def agents(
     _show_all(table, as_json, as_report, trace)
     require_agents(catalog)
     folder = None if as_json else report.missing_global_folder(table)
-    if folder is not None:
+    if folder is not None and access.is_first_time("global-folder"):
         sys.stdout.flush()
         steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(report.fix_steps(folder), 1))
         print(f"hocket: no folder of global agents at {folder}. To create it:\n{steps}", end="", file=sys.stderr)

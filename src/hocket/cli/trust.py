@@ -15,12 +15,13 @@ from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, AgentEntry, Catalog
 from hocket.catalog.files import read_definition
+from hocket.catalog.report import suggest_agents
 from hocket.catalog.resolve import resolve
 from hocket.cli import access
 from hocket.cli.format import format_table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.config.loading import load
-from hocket.config.settings import Config, approve_command, edge_command, suggestion
+from hocket.config.settings import Config, approve_command, edge_command
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
 from hocket.providers.claude.paths import is_definition_path, marker
@@ -141,7 +142,7 @@ class TrustContext:
             if entries:
                 return _of_entry(entries[0], catalog, approvals)
             if not os.path.exists(path):
-                raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggestion(target, catalog.ranked))
+                raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggest_agents(target, catalog))
         return self._of_folder(path) if os.path.isdir(path) else self._of_file(path)
 
     def resolved(self, name: str, approvals: Approvals) -> tuple[Agent, AgentIdentity]:
