@@ -70,7 +70,7 @@ def _matcher(engine: Engine, filters: RunFilter) -> Callable[[Run], bool]:
             (filters.agent is None or run.agent == filters.agent)
             and (filters.since is None or run.created_at >= filters.since)
             and (filters.status is None or engine.displayed(run).status is filters.status)
-            and (filters.project is None or is_inside(run) or is_root_inside(run.root))
+            and (filters.project is None or is_inside(run) or (run.root != run.id and is_root_inside(run.root)))
         )
 
     return matches
