@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -218,6 +221,19 @@ def test_a_page_is_bounded_however_far_behind_a_follower_is(tmp_path: Path) -> N
             assert log.hub._size <= hub_module.RECENT_BYTES
 
     asyncio.run(scene())
+
+
+def test_a_page_far_behind_costs_no_copy_of_the_history() -> None:
+    history = deque(EventLine(seq, "r1", "text", b"") for seq in range(100_000))
+
+    def seconds(work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    assert [line.seq for line in hub_module._page(history, -1)] == list(range(PAGE))
+    copied = min(seconds(lambda: list(reversed(history))) for _ in range(5))
+    assert min(seconds(lambda: hub_module._page(history, -1)) for _ in range(5)) < copied / 2
 
 
 def test_a_thousand_followers_come_and_go_and_leave_nothing_behind(tmp_path: Path) -> None:

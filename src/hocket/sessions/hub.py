@@ -199,9 +199,13 @@ def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:
 
 def _page(lines: deque[EventLine], cursor: int) -> list[EventLine]:
     """The next lines after the cursor, within the bounds of a page."""
-    behind = len(lines) - bisect_right(lines, cursor, key=attrgetter("seq"))
+    start = bisect_right(lines, cursor, key=attrgetter("seq"))
+    behind = len(lines) - start
+    # Most followers are close behind, and the others must not copy all that is before them for each page.
+    near = behind <= PAGE
+    found = reversed(list(islice(reversed(lines), behind))) if near else islice(lines, start, start + PAGE)
     page, size = [], 0
-    for line in reversed(list(islice(reversed(lines), behind))[-PAGE:]):
+    for line in found:
         page.append(line)
         size += len(line.text)
         if size >= PAGE_BYTES:
