@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rehearsal.processes import Process, cli_environment
 from hocket.rehearsal import ScriptedModel, parse, uncovered_in
 from hocket.rehearsal.matching import AgentConversation, Message, next_message
 from hocket.rehearsal.messages_api import blocks, contents
+from hocket.rehearsal.scripted_model import MAX_THREADS
 
 
 def rule(*do: Any, **when: Any) -> dict[str, Any]:
@@ -278,6 +279,24 @@ def test_a_client_that_hangs_up_frees_its_thread() -> None:
         while threading.active_count() > before and time.monotonic() < until:
             time.sleep(0.01)
         assert threading.active_count() == before
+
+
+def test_clients_above_the_limit_wait_and_stop_still_ends() -> None:
+    running = ScriptedModel(parse({"rules": [rule("hang")]})).start()
+    before = threading.active_count()
+    port = int(running.url.rpartition(":")[2])
+    text = json.dumps(body(stream=True)).encode()
+    head = b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(text)
+    with ExitStack() as clients:
+        for _ in range(MAX_THREADS + 10):
+            clients.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(head + text)
+        until = time.monotonic() + PATIENCE
+        while running.requests < MAX_THREADS and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)  # in which further connections would be accepted
+        assert running.requests == MAX_THREADS
+        assert threading.active_count() <= before + MAX_THREADS
+        running.stop()
 
 
 def test_many_clients_at_once_are_all_answered() -> None:

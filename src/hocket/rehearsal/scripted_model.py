@@ -42,6 +42,7 @@ from hocket.rehearsal.steps import NO_DEFINITION, Fail, Say, Script
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
 LARGEST_BODY = 64 * 1024 * 1024
+MAX_THREADS = 64
 IDLE_SECONDS = 60
 LOOK_SECONDS = 0.2
 ERRORS: Mapping[int, str] = {
@@ -185,13 +186,29 @@ def _is_agents(body: Mapping[str, Any]) -> bool:
 
 
 class _Server(ThreadingHTTPServer):
+    """One thread per connection, up to a limit; later connections wait."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], model: ScriptedModel) -> None:
         self.model = model
+        self._free = threading.BoundedSemaphore(MAX_THREADS)
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        while not self._free.acquire(timeout=LOOK_SECONDS):
+            if not self.model.wait(0):
+                self.shutdown_request(request)
+                return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnected."""
