@@ -221,7 +221,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class AskUser:
-    """AskUser the user whether to run this iteration again: its outcome is unknown."""
+    """Ask the user whether to run this iteration again: its outcome is unknown."""
 
     step: int
     run: str
