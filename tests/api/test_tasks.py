@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api.serving import Server, wait_for
+from api.serving import Server, token_of, wait_for
 from patience import PATIENCE
 
 
@@ -475,3 +475,80 @@ def test_attachment_without_its_file_is_not_found(shared: Server) -> None:
     shared.post(path, {"filename": "f", "content": "AAAA"})
     (shared.home / "data/tasks" / task["id"] / hashlib.sha256(b"\0\0\0").hexdigest()).unlink()
     assert shared.get(f"{path}/f").status_code == 404
+
+
+# --- The archive, and removal ---
+
+
+def numbers_of(server: Server, query: str = "") -> list[int]:
+    return [one["number"] for one in server.get(f"/api/tasks?limit=1000{query}").json()["data"]]
+
+
+def test_archived_task_is_listed_on_request_only(shared: Server) -> None:
+    shared.agent("sayer", "print('said')")
+    task, other = make(shared), make(shared)
+    number = task["number"]
+    for _ in range(2):
+        assert put(shared, task, "archive", {})["archived"]
+    assert [one["eventType"] for one in history(shared, task)] == ["task_created", "task_archived"]
+    assert number not in numbers_of(shared)
+    assert other["number"] in numbers_of(shared)
+    assert number in numbers_of(shared, "&archived=only")
+    assert other["number"] not in numbers_of(shared, "&archived=only")
+    assert {number, other["number"]} <= {*numbers_of(shared, "&archived=all")}
+    assert shared.get("/api/tasks?archived=maybe").status_code == 400
+    assert not put(shared, task, "archive", {"archived": False})["archived"]
+    put(shared, task, "archive", {"archived": True})
+    assert shared.post(f"/api/tasks/{number}/handoff", {"agentName": "sayer", "prompt": "x"}).status_code == 200
+    assert number in numbers_of(shared)
+    assert "task_unarchived" in [one["eventType"] for one in history(shared, task)]
+
+
+def test_task_with_an_agent_is_not_archived(shared: Server) -> None:
+    task = make(shared)
+    run = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]["run"]
+    assert put(shared, task, "archive", {}, expect=409)["message"].startswith("sleeper is at work")
+    shared.post(f"/api/runs/{run}/stop", {})
+
+
+def test_removed_task_leaves_its_runs_and_nothing_else(server: Server) -> None:
+    server.agent("sayer", "print('said')")
+    task = make(server)
+    path, folder = f"/api/tasks/{task['id']}", server.home / "data/tasks" / task["id"]
+    content = {"filename": "notes.md", "content": base64.b64encode(b"x").decode()}
+    server.post(f"{path}/attachments", content)
+    run = server.post(f"{path}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]["run"]
+    refused = server.request("DELETE", path)
+    assert (refused.status_code, "sleeper" in refused.json()["error"]["message"]) == (409, True)
+    server.post(f"/api/runs/{run}/stop", {})
+    wait_for((folder / "task.json").exists, "the files of the task")
+    gone = {"id": task["id"], "number": task["number"], "removed": True}
+    assert server.request("DELETE", path).json()["data"] == gone
+    assert not folder.exists()
+    assert server.request("DELETE", path).json()["data"] == gone
+    assert server.request("DELETE", f"/api/tasks/{task['number']}").json()["data"] == gone
+    assert server.request("DELETE", "/api/tasks/tnone").status_code == 404
+    assert server.get(path).status_code == 404
+    assert (server.show(run)["status"], server.show(run)["task"]) == ("stopped", task["id"])
+    server.kill()  # the next server does not use the number again either
+    server.start()
+    assert make(server)["number"] == task["number"] + 1
+
+
+def test_removed_task_can_be_imported_again(shared: Server) -> None:
+    task = make(shared)
+    exported = shared.get(f"/api/tasks/{task['id']}/export").json()["data"]
+    assert shared.request("DELETE", f"/api/tasks/{task['id']}").status_code == 200
+    again = shared.post("/api/tasks/import", {"task": exported}).json()["data"]
+    assert (again["id"], again["description"]) == (task["id"], task["description"])
+    assert again["number"] > task["number"]
+    assert [one["eventType"] for one in history(shared, again)] == ["task_created", "task_imported"]
+    assert shared.request("DELETE", f"/api/tasks/{task['id']}").json()["data"]["number"] == again["number"]
+
+
+def test_a_run_removes_no_task(shared: Server) -> None:
+    task = make(shared)
+    run = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]["run"]
+    response = shared.request("DELETE", f"/api/tasks/{task['id']}", token=token_of(shared, {"id": run}))
+    assert response.status_code == 403
+    shared.post(f"/api/runs/{run}/stop", {})

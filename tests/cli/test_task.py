@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -275,7 +276,8 @@ def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
 @pytest.mark.shared_server
 def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> None:
     agent("echo", "import sys; print(sys.argv[-1])")
-    hocket("handoff", "echo", "hi")
+    task = hocket.created("task", "new", "a wish")
+    hocket("handoff", task, "echo", "hi")
     words = (
         "--summary",
         "Short",
@@ -288,7 +290,6 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
         "--plan",
         "-",
     )
-    task = hocket.task_number()
     planned = json.loads(hocket("task", "plan", task, *words, "--json", stdin="1. look\n2. write\n").stdout)
     assert (planned["taskType"], planned["summary"], planned["requirements"]) == ("planned", "Short", ["one", "two"])
     assert (planned["acceptanceCriteria"], planned["plan"]) == (["- a dash"], "1. look\n2. write\n")
@@ -664,3 +665,73 @@ def test_file_is_written_atomically(tmp_path: Path) -> None:
     with pytest.raises(BadDirectory):
         write_atomically(str(tmp_path / "none/x"), b"")
     assert sorted(os.listdir(tmp_path)) == ["folder", "x"]
+
+
+# --- The archive, and removal ---
+
+
+def made(hocket: Hocket, description: str) -> str:
+    """The number of a new task."""
+    return hocket("task", "new", description).stdout.split()[-1]
+
+
+def listed(hocket: Hocket, *options: str) -> set[str]:
+    found = json.loads(hocket("task", *options, "--json").stdout)
+    return {str(one["number"]) for one in found}
+
+
+@pytest.mark.shared_server
+def test_archived_tasks_are_hidden_from_list_and_board(hocket: Hocket) -> None:
+    task, other = made(hocket, "old wish"), made(hocket, "wish")
+    done = hocket("task", "archive", task)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"archived task {task}\n")
+    for view in ("list", "board"):
+        assert task not in listed(hocket, view)
+        assert {task, other} <= listed(hocket, view, "--all")
+        assert task in listed(hocket, view, "--archived")
+        assert other not in listed(hocket, view, "--archived")
+    assert "archived  yes" in hocket("task", "show", task).stdout
+    assert hocket("task", "list", "--all", "--archived").returncode == 2
+    again = json.loads(hocket("task", "archive", task, other, "--undo", "--json").stdout)
+    assert [(str(one["number"]), one["archived"]) for one in again] == [(task, False), (other, False)]
+    assert {task, other} <= listed(hocket, "list")
+    refused = hocket("task", "archive", "tnone", task)
+    assert (refused.returncode, "tnone" in refused.stderr) == (2, True)
+    assert task in listed(hocket, "list", "--archived"), "the other one is archived all the same"
+
+
+@pytest.mark.shared_server
+def test_task_is_removed_with_yes_and_its_run_stays(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", "import sys; print(sys.argv[-1])")
+    hocket("handoff", "echo", "one")
+    task, run = hocket.task_number(), hocket.number()
+    unasked = hocket("task", "rm", task)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    assert hocket("task", "show", task).returncode == 0
+    found = json.loads(hocket("task", "show", task, "--json").stdout)
+    gone = {"id": found["id"], "number": int(task), "removed": True}
+    for _ in range(2):
+        done = hocket("task", "rm", task, "--yes", "--json")
+        assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [gone], "")
+    assert hocket("task", "show", task).returncode == 2
+    assert hocket("wait", run).stdout == "one\n"
+    result = hocket("handoff", "--result", run)
+    assert (result.returncode, f"hocket wait {run}" in result.stderr) == (2, True)
+
+
+@pytest.mark.shared_server
+@pytest.mark.parametrize(("reply", "code"), [(b"n\n", 1), (b"y\n", 0)])
+def test_removal_asks_on_a_terminal(hocket: Hocket, reply: bytes, code: int) -> None:
+    task = made(hocket, "a wish")
+    master, slave = pty.openpty()
+    argv = [sys.executable, "-m", "hocket", "task", "rm", task]
+    with subprocess.Popen(argv, cwd=hocket.cwd, stdin=slave, stderr=slave, stdout=subprocess.PIPE) as process:
+        os.close(slave)
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(master, 1024)
+        os.write(master, reply)
+        assert process.wait(PATIENCE) == code
+    os.close(master)
+    assert f"Remove task {task}, a wish?".encode() in said
+    assert (hocket("task", "show", task).returncode == 0) == (code == 1)

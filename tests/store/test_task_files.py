@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from hocket.errors import NotFound
 from hocket.model import Event, Reason, Status
-from hocket.model.task import Create, Handoff, Order, Plan, Planning, Restore, SetStatus, Task, TaskStatus
+from hocket.model.task import Create, Handoff, Order, Plan, Planning, Remove, Restore, SetStatus, Task, TaskStatus
 from hocket.sessions.journal import Journal
 from hocket.sessions.restore import LOST_OUTPUT, restore
 from hocket.store import Committed, Store, open_store
@@ -28,6 +29,7 @@ from hocket.store.task_files import (
     follow_handoffs,
     forget_mark,
     read_all,
+    remove_files,
 )
 
 WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
@@ -262,3 +264,47 @@ def test_failed_write_is_repeated_with_next_change(home: Path, store: Store) -> 
     asyncio.run(work())
     assert only(home).handoffs == (DONE,)
     assert [past.kind for past in only(home).history] == ["task_created", "status_changed"]
+
+
+# --- Removed tasks ---
+
+
+def test_files_of_a_removed_task_are_removed_by_the_next_server(home: Path, store: Store) -> None:
+    other = replace(WISH, id="t2", number=2)
+    give(home, store, Create(WISH), Create(other))
+    (folder(home) / ("a" * 64)).write_text("an attachment")
+    # The server was killed between its two steps.
+    give(home, store, Remove("t1"), noting=False)
+    assert (store.read.task("t1"), folder(home).exists()) == (None, True)
+    catch_up(home, store)
+    assert not folder(home).exists()
+    assert only(home).task.id == "t2"
+
+
+def test_files_that_are_removed_by_halves_are_no_task(home: Path, store: Store) -> None:
+    give(home, store, Create(WISH))
+    (folder(home) / ("a" * 64)).mkdir()  # it stops there
+    with pytest.raises(OSError, match="aaa"):
+        remove_files(folder(home))
+    assert read_all(home) == ([], 0)
+
+
+def test_only_own_files_of_a_task_are_removed(home: Path, store: Store, tmp_path: Path) -> None:
+    give(home, store, Create(WISH))
+    (folder(home) / "mine.txt").write_text("a note")
+    (tmp_path / TASK).write_text("elsewhere")
+    remove_files(folder(home))
+    assert [path.name for path in folder(home).iterdir()] == ["mine.txt"]
+    folder(home, "t2").symlink_to(tmp_path)
+    remove_files(folder(home, "t2"))
+    assert (tmp_path / TASK).exists()
+
+
+def test_removal_keeps_the_sequence_of_events(home: Path, store: Store) -> None:
+    give(home, store, Create(WISH), SetStatus("t1", TaskStatus.FAILED))
+    before = store.read.last_seq()
+    give(home, store, Remove("t1"))
+    assert store.read.last_seq() == before + 1
+    assert [event.data["event"] for event in store.read.events("t1")] == ["task_removed"]
+    with pytest.raises(NotFound):
+        give(home, store, Remove("t1"))

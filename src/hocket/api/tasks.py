@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -34,6 +34,8 @@ def operations() -> list[Operation]:
         post("/api/tasks/import", import_task, wire_tasks.TaskOut, status=201),
         post("/api/handoffs", hand_off_new, wire_tasks.TaskOut, status=201, meta=wire_tasks.HandoffMeta),
         get(one, show_task, wire_tasks.TaskOut),
+        delete(one, remove_task, wire_tasks.RemovedTask),
+        put(f"{one}/archive", archive_task, wire_tasks.TaskOut),
         get(f"{one}/export", export_task, wire_tasks.TaskExport),
         put(f"{one}/status", set_status, wire_tasks.TaskOut),
         put(f"{one}/planning", plan_task, wire_tasks.TaskOut),
@@ -83,9 +85,14 @@ async def list_tasks(
     status: TaskStatus | None = None,
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100,
     before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
+    archived: Literal["only", "all"] | None = None,
 ) -> Response:
-    """List tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
-    found = await _tasks(request).listed(_caller(request), status, before, limit + 1)
+    """List tasks, the newest first; the next page is ``before`` the number in ``meta.next``.
+
+    Archived tasks are left out, unless ``archived`` is "only" or "all".
+    """
+    chosen = {"only": True, "all": None}[archived] if archived else False
+    found = await _tasks(request).listed(_caller(request), status, before, limit + 1, chosen)
     page = wire.fitting(found[:limit], lambda task: task.description, PAGE_BYTES)
     following = page[-1].number if len(found) > len(page) else None
     return wire.success([wire_tasks.summary_out(task) for task in page], next=following)
@@ -139,6 +146,21 @@ async def set_status(request: Request, ref: str, body: wire_tasks.StatusBody) ->
     """Set the status of a task."""
     task = await _tasks(request).set_status(_task(request, ref), body.status.type, body.status.message)
     return _respond(request, task)
+
+
+async def archive_task(request: Request, ref: str, body: wire_tasks.ArchiveBody | None = None) -> Response:
+    """Put a task into the archive, or bring it back with ``{"archived": false}``; 409 while an agent has it."""
+    archived = body is None or body.archived
+    return _respond(request, await _tasks(request).archive(_task(request, ref), archived=archived))
+
+
+async def remove_task(request: Request, ref: str) -> Response:
+    """Remove a task with its hand-offs, history, queue and attachments; 409 while a run of it is live.
+
+    Its runs stay. Removing it again gives the same response.
+    """
+    require_operator(request, "remove tasks")
+    return wire.success(wire_tasks.RemovedTask(*await _tasks(request).remove(ref)))
 
 
 async def plan_task(request: Request, ref: str, body: wire_tasks.PlanBody) -> Response:

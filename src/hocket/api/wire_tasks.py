@@ -110,6 +110,7 @@ class TaskBase(Camel, kw_only=True):
     updated_at: int
     ends_with_handoff: bool
     """True if a hand-off created it, so that it is completed or failed with its last hand-off."""
+    archived: bool
 
 
 class TaskSummary(TaskBase, kw_only=True):
@@ -130,6 +131,14 @@ class TaskOut(TaskBase, kw_only=True):
     requirements: str | tuple[str, ...] | UnsetType | None = UNSET
     acceptance_criteria: str | tuple[str, ...] | UnsetType | None = UNSET
     plan: str | tuple[str, ...] | UnsetType | None = UNSET
+
+
+class RemovedTask(Camel):
+    """A task that was removed."""
+
+    id: str
+    number: int
+    removed: Literal[True] = True
 
 
 class TaskListMeta(ResponseMeta):
@@ -222,6 +231,12 @@ class StatusBody(CamelBody):
     """A change of status."""
 
     status: StatusIn
+
+
+class ArchiveBody(CamelBody):
+    """Whether a task is to be archived."""
+
+    archived: bool = True
 
 
 class PlanBody(CamelBody):
@@ -362,6 +377,7 @@ class TaskIn(Camel):
     acceptance_criteria: ShortTexts | ShortText | None = None
     plan: ShortTexts | PlanText | None = None
     ends_with_handoff: bool = False
+    archived: bool = False
 
     def __post_init__(self) -> None:
         if self.id.isdigit():
@@ -416,6 +432,7 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Import
         brought_handoffs=len(records),
         session=body.session_id,
         ends_with_handoff=body.ends_with_handoff,
+        archived=body.archived,
     )
     return task, records, [_imported_event(one) for one in body.history or ()]
 
@@ -469,6 +486,7 @@ def _task_fields(task: Task) -> dict[str, Any]:
         "created_at": millis(task.created_at),
         "updated_at": millis(task.updated_at),
         "ends_with_handoff": task.ends_with_handoff,
+        "archived": task.archived,
     }
 
 

@@ -141,6 +141,21 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
         return None
 
 
+def can_ask(as_json: bool) -> bool:
+    """True if a person can read a question and answer it. With ``--json`` nothing is printed."""
+    return not as_json and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Ask a person; everything but yes is no."""
+    sys.stdout.flush()
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in {"y", "yes"}
+
+
 def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:
     """The prompt of a command line: the text, standard input for "-", or the content of the file."""
     if prompt is not None and file is not None:

@@ -139,7 +139,11 @@ def _existing(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any
     run = client.run(ref)
     if run.get("task") is None:
         raise NotFound(f"run {run['number']} is not a hand-off", f"its result: hocket wait {run['number']}")
-    record = client.request("GET", f"/api/tasks/{quote(run['task'])}/handoffs/{quote(run['id'])}")
+    try:
+        record = client.request("GET", f"/api/tasks/{quote(run['task'])}/handoffs/{quote(run['id'])}")
+    except NotFound as error:
+        hint = f"its result: hocket wait {run['number']}"
+        raise NotFound(f"the task of run {run['number']} has no record of it: {error.message}", hint) from error
     return {"task": run["task"], "handoff": record["id"], "run": run["id"], "agent": run["agent"]}
 
 

@@ -8,14 +8,17 @@ import stat
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from hocket import config
 from hocket.cli import access
+from hocket.cli.format import truncate
 from hocket.cli.task_render import ASKED, board_columns, board_lines, history_lines, queue_lines, task_lines, task_table
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
 from hocket.client import Client, quote
-from hocket.errors import BadDirectory, HocketError, UsageError
+from hocket.errors import BadDirectory, HocketError, NotFound, UsageError
 from hocket.input_limits import MAX_ATTACHMENT
 from hocket.views.text import one_line, strip_controls
 
@@ -24,6 +27,9 @@ Task = dict[str, Any]
 STATUSES = ("pending", "active", "waiting", "completed", "failed")
 NO_TASKS = 'No tasks. Create one: hocket task new "DESCRIPTION"'
 TASK = Argument("ref", "TASK")
+TASKS = Argument("refs", "TASK...", many=True)
+ARCHIVED = Option("--archived", kind=FLAG, help="Only archived tasks.")
+DECLINED = 1
 
 
 def path_of(ref: str, *more: str) -> str:
@@ -51,12 +57,14 @@ def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
 @command(
     Option("--status", kind=STATUSES, help="List only tasks with this status."),
     Option("--limit", kind=COUNT, metavar="N", default=20, help="List at most N tasks (default 20)."),
+    Option("--all", name="everything", kind=FLAG, help="List archived tasks too."),
+    ARCHIVED,
     JSON,
     examples=("hocket task list", "hocket task list --status waiting --json"),
 )
-def list_(status: str | None, limit: int, as_json: bool) -> None:
+def list_(status: str | None, limit: int, everything: bool, archived: bool, as_json: bool) -> None:
     """List tasks, the newest first."""
-    found, more = pages(access.connect(talk=not as_json), status, limit)
+    found, more = pages(access.connect(talk=not as_json), status, limit, _archive_filter(everything, archived))
     if as_json:
         access.write_json(found)
     elif found:
@@ -71,13 +79,19 @@ PAGE = 1000
 """The largest page of the server."""
 
 
-def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[Task], bool]:
+def _archive_filter(everything: bool, archived: bool) -> str | None:
+    if everything and archived:
+        raise ArgumentError("give --all or --archived")
+    return "only" if archived else "all" if everything else None
+
+
+def pages(client: Client, status: str | None, limit: int | None, archived: str | None) -> tuple[list[Task], bool]:
     """The newest tasks, up to ``limit``, and whether there are more."""
     found: list[Task] = []
     before: int | None = None
     while limit is None or len(found) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(found))
-        given = {"status": status, "limit": size, "before": before}
+        given = {"status": status, "limit": size, "before": before, "archived": archived}
         query = "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
         answer = client.exchange("GET", f"/api/tasks?{query}")
         found += answer["data"]
@@ -88,15 +102,23 @@ def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[T
 
 
 @command(
-    Option("--all", name="everything", kind=FLAG, help="Show every task, also those finished more than a day ago."),
+    Option(
+        "--all",
+        name="everything",
+        kind=FLAG,
+        help="Show every task, also archived ones and those finished more than a day ago.",
+    ),
+    ARCHIVED,
     JSON,
     examples=("hocket task board", "hocket task board --all --json"),
 )
-def board(everything: bool, as_json: bool) -> None:
+def board(everything: bool, archived: bool, as_json: bool) -> None:
     """Show the tasks by state with their agents: side by side, or one below the other on a narrow terminal."""
+    chosen = _archive_filter(everything, archived)
     client = access.connect(talk=not as_json)
     now = time.time()
-    tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE)[0]]
+    everything = everything or archived
+    tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE, chosen)[0]]
     asked_at = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
     columns = board_columns(access.snake_keys(tasks), asked_at, now, everything)
     shown = [task for column in columns.values() for task in column]
@@ -295,7 +317,7 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     if everything and output is None:
         raise ArgumentError("--all needs -o DIR")
     client = access.connect()
-    refs = [one["id"] for one in reversed(pages(client, None, None)[0])] if ref is None else [ref]
+    refs = [one["id"] for one in reversed(pages(client, None, None, "all")[0])] if ref is None else [ref]
     for one in refs:
         found = client.request("GET", path_of(one, "export"))
         if output is None:
@@ -332,6 +354,75 @@ def import_(places: tuple[str, ...], as_json: bool) -> int:
             _report_imported(access.snake_keys(task), client)
     if as_json:
         access.write_json(taken)
+    return code
+
+
+@command(
+    TASKS,
+    Option("--undo", kind=FLAG, help="Bring the tasks back from the archive."),
+    JSON,
+    examples=("hocket task archive 7 8", "hocket task archive 7 --undo"),
+)
+def archive(refs: tuple[str, ...], undo: bool, as_json: bool) -> int:
+    """Hide tasks from list and board, until they are handed off again or brought back with --undo."""
+    client = access.connect(talk=not as_json)
+
+    def change(ref: str) -> Task:
+        made: Task = client.request("PUT", path_of(ref, "archive"), {"archived": not undo})
+        if not as_json:
+            print(f"{'brought back' if undo else 'archived'} task {made['number']}", file=sys.stderr)
+        return made
+
+    return _each(refs, change, as_json)
+
+
+@command(
+    TASKS,
+    Option("-y", "--yes", kind=FLAG, help="Remove without asking; required without a terminal and with --json."),
+    JSON,
+    examples=("hocket task rm 7 8", "hocket task rm 7 --yes"),
+)
+def rm(refs: tuple[str, ...], yes: bool, as_json: bool) -> int:
+    """Remove tasks for good, with their hand-off records, history, queue and attachments. Their runs stay."""
+    if not yes and not access.can_ask(as_json):
+        raise ArgumentError("nothing was removed: removing a task needs a terminal, or --yes")
+    client = access.connect(talk=not as_json)
+
+    def remove(ref: str) -> Task | None:
+        # By its id, so that a repeated request cannot mean another task by then.
+        with suppress(NotFound):
+            task = client.request("GET", path_of(ref))
+            if not yes and not access.confirm(
+                f"Remove task {task['number']}, {truncate(one_line(task['description']), 60)}?"
+            ):
+                return None
+            ref = task["id"]
+        removed: Task = client.request("DELETE", path_of(ref))
+        if not as_json:
+            print(f"removed task {removed['number']}", file=sys.stderr)
+        return removed
+
+    return _each(refs, remove, as_json)
+
+
+def _each(refs: tuple[str, ...], change: Callable[[str], Task | None], as_json: bool) -> int:
+    """Change several tasks; one that is refused does not stop the others. None is one that the user declined."""
+    changed: list[Task] = []
+    code = 0
+    for ref in refs:
+        try:
+            made = change(ref)
+        except HocketError as error:
+            hint = f"\nhint: {error.hint}" if error.hint else ""
+            print(f"hocket: {one_line(ref)}: {strip_controls(error.message + hint)}", file=sys.stderr)
+            code = max(code, error.exit_code)
+            continue
+        if made is None:
+            code = max(code, DECLINED)
+        else:
+            changed.append(made)
+    if as_json:
+        access.write_json(changed)
     return code
 
 
@@ -493,6 +584,8 @@ task = Group(
         "attach": attach,
         "export": export,
         "import": import_,
+        "archive": archive,
+        "rm": rm,
     },
     'hocket task new "Sessions expire after a day"',
     'hocket handoff 7 developer "Do it"',

@@ -84,6 +84,7 @@ def _facts(task: Task, columns: int | None) -> list[str]:
         "agent": agent_name(task["current_agent"] or ""),
         "created": date_and_time(task["created_at"] / 1000),
         "changed": date_and_time(task["updated_at"] / 1000),
+        "archived": "yes" if task.get("archived") else "",
         "source": one_line(" ".join(str(value) for value in (task.get("source") or {}).values())),
         "session": one_line(task.get("session_id") or ""),
         "cwd": one_line(task.get("cwd") or ""),
@@ -258,6 +259,8 @@ _HISTORY_TEXTS = {
     "queued": "queued for {agent_name}: {id}",
     "unqueued": "removed from the queue: {id}",
     "queue_refused": "hand-off from the queue refused: {id}",
+    "task_archived": "archived",
+    "task_unarchived": "brought back from the archive",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -219,14 +218,14 @@ def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
     home = config.home()
     approved: list[tuple[Explanation, Pin]] = []
     pending = [one for one in found if one.state != APPROVED]
-    if pending and not yes and not _can_ask(as_json):
+    if pending and not yes and not access.can_ask(as_json):
         if not as_json:
             _show(pending, as_json)
         raise _unanswered(approve_command(*(one.path for one in pending)))
     for one in pending:
         if not as_json:
             access.write(shown(one))
-        if yes or _confirm(f"Approve {one_line(one.path)}?"):
+        if yes or access.confirm(f"Approve {one_line(one.path)}?"):
             approved.append((one, approve(home, one.kind, one.path, one.content)))
             if not as_json:
                 access.write(f"approved {one_line(one.path)}\n")
@@ -237,25 +236,11 @@ def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
     return 0 if len(approved) == len(pending) else DECLINED
 
 
-def _can_ask(as_json: bool) -> bool:
-    """True if a person can read the explanation and answer. With ``--json`` nothing is printed."""
-    return not as_json and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-
-
 def _unanswered(line: str) -> NotTrusted:
     return NotTrusted(
         "nothing was approved: approval needs a terminal, or --yes",
         f"review what it asks for; to approve it, run in a terminal, or add --yes to: {line}",
     )
-
-
-def _confirm(question: str) -> bool:
-    sys.stdout.flush()
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer.endswith("\n"):
-        print(file=sys.stderr)
-    return answer.strip().lower() in {"y", "yes"}
 
 
 def _show(found: Sequence[Explanation], as_json: bool) -> int:
@@ -335,9 +320,9 @@ def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_
                 *(f"  {one_line(known.path or known.name)}" for known in (caller_known, target_known)),
             ]
         )
-    if not (dry_run or yes or _can_ask(as_json)):
+    if not (dry_run or yes or access.can_ask(as_json)):
         raise _unanswered(edge_command(caller, target, context.cwd))
-    given = not dry_run and (yes or _confirm(f"Allow {one_line(caller)} -> {one_line(target)}?"))
+    given = not dry_run and (yes or access.confirm(f"Allow {one_line(caller)} -> {one_line(target)}?"))
     if given:
         allow(context.home, caller_known, target_known)
     if as_json:

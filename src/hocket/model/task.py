@@ -115,6 +115,8 @@ class Task:
 
     A status that is set on request ends this.
     """
+    archived: bool = False
+    """True if lists leave it out until it is handed off again."""
 
     @property
     def is_final(self) -> bool:
@@ -166,6 +168,7 @@ class ImportedEvent(NamedTuple):
 CREATED, IMPORTED, PLANNED, STATUS = "task_created", "task_imported", "task_planned", "status_changed"
 STARTED, COMPLETED = "agent_handoff_started", "agent_handoff_completed"
 ATTACHED, QUEUED, UNQUEUED, REFUSED = "attachment_added", "queued", "unqueued", "queue_refused"
+ARCHIVED, UNARCHIVED, REMOVED = "task_archived", "task_unarchived", "task_removed"
 
 
 class Change(NamedTuple):
@@ -179,6 +182,8 @@ class Change(NamedTuple):
     """Hand-offs that got more information."""
     imported: tuple[ImportedEvent, ...] = ()
     """Imported history."""
+    is_removal: bool = False
+    """True if the task is removed, with its hand-offs and its history."""
 
 
 def require_task(task: Task | None, name: str) -> Task:
@@ -260,6 +265,26 @@ class Plan(TaskOrder, frozen=True):
         given = {name: value for name in Planning.__slots__ if (value := getattr(self.planning, name)) is not None}
         after = replace(before, **given)
         return Change(replace(task, planning=after, updated_at=now), ((PLANNED, {"summary": after.summary}),))
+
+
+class Archive(TaskOrder, frozen=True):
+    """Put a task into the archive, or bring it back."""
+
+    archived: bool
+
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
+        if self.archived is task.archived:
+            return Change(task, ())  # a repeated request
+        if self.archived and open_:
+            raise Conflict(f"{open_[-1].agent} is at work on task {task.number}", "Wait for it, or stop it")
+        return Change(replace(task, archived=self.archived), ((ARCHIVED if self.archived else UNARCHIVED, {}),))
+
+
+class Remove(TaskOrder, frozen=True):
+    """Remove a task for good. The store refuses it while a run of the task is live; its runs stay."""
+
+    def change(self, task: Task, open_: Sequence[Handoff], now: float) -> Change:
+        return Change(task, ((REMOVED, {"number": task.number}),), is_removal=True)
 
 
 class Attach(TaskOrder, frozen=True):
@@ -353,6 +378,9 @@ class Begin(TaskOrder, frozen=True):
         started = {"agent_name": self.agent, "handoff": self.id, "run": self.run}
         entries: tuple[HistoryEntry, ...] = ((STARTED, started),)
         after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
+        if task.archived:
+            after, brought_back, *_ = Archive(task.id, archived=False).change(after, open_, now)
+            entries += brought_back
         if task.status is not TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.ACTIVE, None)
             entries += became

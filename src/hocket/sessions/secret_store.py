@@ -138,10 +138,10 @@ class SecretStore:
         for event in committed.events:
             if event.type == "task.changed" and event.data["event"] in (UNQUEUED, REFUSED):
                 self.release(event.data["id"])
-        for task in committed.tasks.values():
-            if task.status is TaskStatus.COMPLETED:
-                for item in task.queue:
-                    self.release(item.id)
+        finished = (task for task in committed.tasks.values() if task.status is TaskStatus.COMPLETED)
+        for task in (*finished, *committed.removed.values()):
+            for item in task.queue:
+                self.release(item.id)
 
     def _is_needed(self, owner: str) -> bool:
         return owner in self._live_roots() or (owner.startswith("q") and owner in self._queued_items())

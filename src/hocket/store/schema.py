@@ -135,6 +135,15 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
         fill_lookup_tables,
     ),
+    Migration(
+        5,
+        "archived and removed tasks",
+        (
+            "ALTER TABLE tasks ADD COLUMN archived BIGINT NOT NULL DEFAULT 0",
+            # A number is never used again, and a repeated removal finds what it removed.
+            "CREATE TABLE removed_tasks (id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE)",
+        ),
+    ),
 )
 
 LATEST = MIGRATIONS[-1].number

@@ -16,8 +16,19 @@ _encoder = msgspec.json.Encoder()
 task_decoder = msgspec.json.Decoder(Task)
 handoff_decoder = msgspec.json.Decoder(Handoff)
 
-_TASK = """INSERT INTO tasks (id, number, status, queued, state, request_key) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (id) DO UPDATE SET status = excluded.status, queued = excluded.queued, state = excluded.state"""
+_TASK = """INSERT INTO tasks (id, number, status, queued, archived, state, request_key) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET status = excluded.status, queued = excluded.queued, archived = excluded.archived,
+        state = excluded.state"""
+_LAST_NUMBER = """SELECT coalesce(max(number), 0) FROM
+    (SELECT number FROM tasks UNION ALL SELECT number FROM removed_tasks) AS numbers"""
+_REMOVED = (
+    "DELETE FROM task_keys WHERE task = ?",
+    "DELETE FROM handoffs WHERE task = ?",
+    "DELETE FROM events WHERE run = ?",
+    "DELETE FROM tasks WHERE id = ?",
+)
+_FORGOTTEN = ("DELETE FROM events WHERE run = ?", "DELETE FROM removed_tasks WHERE id = ?")
+"""For an id that comes back: its removal is not part of the history of the new task."""
 _OPENED = "INSERT INTO handoffs (id, task, number, run, depth, completed_at, state) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CLOSED = "UPDATE handoffs SET completed_at = ?, state = ? WHERE id = ?"
 OPEN = "SELECT state FROM handoffs WHERE task = ? AND completed_at IS NULL ORDER BY number"
@@ -32,12 +43,21 @@ def carry_out(connection: sqlite3.Connection, order: Order, now: float, key: str
     task = task_decoder.decode(row[0]) if row else None
     open_ = [handoff_decoder.decode(state) for (state,) in connection.execute(OPEN, (order.task,))]
     change = order.apply_to(task, open_, now)
+    if change.is_removal:
+        for statement in _REMOVED:
+            connection.execute(statement, (order.task,))
+        connection.execute("INSERT INTO removed_tasks (id, number) VALUES (?, ?)", (order.task, change.task.number))
+        return change
     if not change.task.number:
-        (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()
+        (last,) = connection.execute(_LAST_NUMBER).fetchone()
         change = change._replace(task=replace(change.task, number=last + 1))
     after = change.task
+    if task is None and connection.execute("SELECT 1 FROM removed_tasks WHERE id = ?", (after.id,)).fetchone():
+        for statement in _FORGOTTEN:
+            connection.execute(statement, (after.id,))
     state = _encoder.encode(after).decode()
-    connection.execute(_TASK, (after.id, after.number, after.status, len(after.queue), state, key))
+    row = (after.id, after.number, after.status, len(after.queue), int(after.archived), state, key)
+    connection.execute(_TASK, row)
     _open(connection, change.opened)
     for record in (*change.closed, *change.updated):
         connection.execute(_CLOSED, (record.completed_at, _encoder.encode(record).decode(), record.id))

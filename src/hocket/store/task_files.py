@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +35,8 @@ MARK = ".written"
 PACE = 0.02
 """Seconds between two tasks that are written late: there may be thousands, and none is urgent."""
 CHANGED = "task.changed"
+_OWN_FILE = re.compile(r"task\.json|log|\.(task\.json|log)\.new|[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{12}")
+"""The files that Hocket writes into the folder of a task, complete or not: only these are removed with it."""
 
 _encoder = msgspec.json.Encoder()
 _line = msgspec.json.Decoder(dict[str, Any])
@@ -73,7 +76,8 @@ class TaskFiles:
         """The last event that was submitted."""
 
     async def catch_up(self) -> None:
-        """Write the changes that the server before this one did not finish."""
+        """Write the changes, and remove the files, that the server before this one did not finish."""
+        self._thread.submit(self._remove_left)
         last = self._store.read.last_seq()
         marked = _marked(self._folder, last)
         for name, first in await asyncio.wrap_future(
@@ -94,6 +98,24 @@ class TaskFiles:
         if entries and not self._closed:
             self._seq = seq
             self._thread.submit(self._write, entries, list(self._missed), self._seq if self._caught_up else 0)
+
+    async def remove(self, name: str) -> None:
+        """Remove the files of a task that the database has no more. What is left, the next server removes."""
+        if not self._closed:
+            await asyncio.wrap_future(self._thread.submit(self._remove, name))
+
+    def _remove_left(self) -> None:
+        if self._folder.is_dir():
+            removed = self._store.read_aside(lambda read: read.removed_tasks()).result()
+            for name in {*os.listdir(self._folder)}.intersection(removed):
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._missed.discard(name)
+        try:
+            remove_files(self._folder / name)
+        except OSError as error:
+            log.warning("the files of the removed task %s cannot be removed: %s", name, error)
 
     def close(self) -> None:
         """Write what is left. The next server adds what is committed from now on."""
@@ -185,6 +207,18 @@ def _replace(path: Path, content: bytes) -> None:
     with open(unfinished, "wb", opener=_open_private) as file:
         file.write(content)
     unfinished.replace(path)
+
+
+def remove_files(folder: Path) -> None:
+    """Remove what Hocket wrote of a task, and its folder unless something else is in it."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    # First what makes it a task: if this is cut short, nothing brings back half of it.
+    for name in sorted(os.listdir(folder), key=lambda name: name != TASK):
+        if _OWN_FILE.fullmatch(name):
+            (folder / name).unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _open_private(path: str, flags: int) -> int:

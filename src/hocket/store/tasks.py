@@ -45,13 +45,26 @@ class TaskQueries(RunQueries):
         found = self._tasks("SELECT state FROM tasks WHERE request_key = ?", (key,))
         return found[0] if found else None
 
-    def tasks(self, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+    def tasks(
+        self, status: TaskStatus | None, before: int | None, limit: int, archived: bool | None = None
+    ) -> list[Task]:
         """Return the newest tasks below the number ``before``, the newest first."""
-        top = LATEST if before is None else before
-        if status is None:
-            return self._tasks("SELECT state FROM tasks WHERE number < ? ORDER BY number DESC LIMIT ?", (top, limit))
-        sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
-        return self._tasks(sql, (status, top, limit))
+        given = {"status = ?": status, "archived = ?": None if archived is None else int(archived)}
+        given = {condition: value for condition, value in given.items() if value is not None}
+        where = " AND ".join(["number < ?", *given])
+        sql = f"SELECT state FROM tasks WHERE {where} ORDER BY number DESC LIMIT ?"
+        return self._tasks(sql, (LATEST if before is None else before, *given.values(), limit))
+
+    def removed_tasks(self) -> list[str]:
+        """Return the ids of all tasks that were removed."""
+        return [task for (task,) in self._connection.execute("SELECT id FROM removed_tasks").fetchall()]
+
+    def removed_task(self, ref: str) -> tuple[str, int] | None:
+        """Return the id and the number of a removed task, by either of them."""
+        number = int(ref) if ref.isascii() and ref.isdigit() and len(ref) < 19 else None
+        sql = "SELECT id, number FROM removed_tasks WHERE id = ? OR number = ?"
+        found: tuple[str, int] | None = self._connection.execute(sql, (ref, number)).fetchone()
+        return found
 
     def tasks_changed_since(self, seq: int) -> list[tuple[str, int]]:
         """Return the ids of the tasks that were changed after this event, each with its first such change, in order.

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from hocket.errors import DiskLow, HocketError, StoreError
+from hocket.errors import Conflict, DiskLow, HocketError, StoreError
 from hocket.model import CHANGING, Event, Run, apply
-from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Task, closing
+from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Remove, Task, closing
 from hocket.store.connection import RESTORE
 from hocket.store.questions import record_question
 from hocket.store.task_changes import carry_out, is_open, record_task_key
@@ -70,6 +70,7 @@ class Committed:
     runs: dict[str, Run]
     tasks: dict[str, Task] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
+    removed: dict[str, Task] = field(default_factory=dict)
 
 
 MakeRoom = Callable[[], bool]
@@ -187,6 +188,8 @@ class Writer:
         now = time.time()
         for order in batch.orders:
             key = batch.order_key if isinstance(order, Create) else None
+            if isinstance(order, Remove):
+                _check_idle(order.task, {**self._live, **changed}.values())
             change = carry_out(self._connection, order, now, key)
             _append_events(self._change_events(change, now, changed, result), first, result, rows)
         for event in batch.events:
@@ -227,7 +230,7 @@ class Writer:
     def _change_events(self, change: Change, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
         """Return a change as events: of the task itself, and of each run whose hand-off it closes."""
         task = change.task
-        result.tasks[task.id] = task
+        (result.removed if change.is_removal else result.tasks)[task.id] = task
         result.handoffs |= {record.id: record for record in (*change.opened, *change.closed)}
         every = [*change.imported, *((now, kind, data) for kind, data in change.history)]
         events = [Event(0, ts, task.id, task.id, "task.changed", {"event": kind, **data}) for ts, kind, data in every]
@@ -248,6 +251,15 @@ class Writer:
                 continue
             row = (run.id, run.number, run.root, run.parent, run.status, run.created_at, run.ended_at)
             self._connection.execute(_RUN, (*row, state, created.spec.decode(), created.request_key, run.resumed_from))
+
+
+def _check_idle(task: str, runs: Iterable[Run]) -> None:
+    """Raise Conflict if a run of the task has not ended."""
+    if (live := next((run for run in runs if run.task == task and not run.ended), None)) is not None:
+        raise Conflict(
+            f"run {live.number} ({live.agent}) of this task has not ended",
+            f"Wait for it, or `hocket stop {live.number}`",
+        )
 
 
 def _append_events(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:

@@ -34,6 +34,7 @@ from hocket.errors import (
 from hocket.input_limits import MAX_ATTACHMENT
 from hocket.model import Reason, Run, Status
 from hocket.model.task import (
+    Archive,
     Attach,
     Attachment,
     Close,
@@ -47,6 +48,7 @@ from hocket.model.task import (
     Queued,
     RecordEvidence,
     Refuse,
+    Remove,
     SetStatus,
     Task,
     TaskStatus,
@@ -151,14 +153,23 @@ class Tasks:
         owner = self.read.run(task.owner) if task.owner else None
         return owner is not None and any(one.id == caller.id for one in self._journal.above(owner))
 
-    async def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+    async def listed(
+        self,
+        caller: Run | None,
+        status: TaskStatus | None,
+        before: int | None,
+        limit: int,
+        archived: bool | None = None,
+    ) -> list[Task]:
         """Tasks, the newest first; for a run those that it can access."""
         if caller is None:
-            return self.read.tasks(status, before, limit)
+            return self.read.tasks(status, before, limit, archived)
         found = {task.id: task async for task in self._created_below(caller)}
         if caller.task and (own := self.read.task(caller.task)) is not None:
             found[own.id] = own
-        chosen = [task for task in found.values() if status in (None, task.status)]
+        chosen = [
+            task for task in found.values() if status in (None, task.status) and archived in (None, task.archived)
+        ]
         chosen = [task for task in chosen if before is None or task.number < before]
         return sorted(chosen, key=lambda task: -task.number)[:limit]
 
@@ -223,6 +234,19 @@ class Tasks:
 
     async def plan(self, task: Task, planning: Planning) -> Task:
         return await self._change(Plan(task.id, planning))
+
+    async def archive(self, task: Task, *, archived: bool) -> Task:
+        return await self._change(Archive(task.id, archived))
+
+    async def remove(self, ref: str) -> tuple[str, int]:
+        """Remove a task, its records and its files; return its id and number, also if it is removed already."""
+        if (known := self.read.removed_task(ref)) is not None:
+            return known
+        task = self.read.find_task(ref)
+        with suppress(NotFound):  # another request was faster
+            await self._write(Remove(task.id))
+        await self._task_files.remove(task.id)
+        return task.id, task.number
 
     async def _change(self, order: Order, key: str | None = None) -> Task:
         return (await self._write(order, key=key)).tasks[order.task]
@@ -338,7 +362,8 @@ class Tasks:
     async def _record_snapshot(self, record: Handoff, directory: Directory) -> None:
         """Record the directory when an agent starts, in case the task comes back to it."""
         snapshot = await self._snapshot(directory)
-        await self._write(RecordEvidence(record.task, record.id, stored_snapshot(snapshot)), durable=False)
+        with suppress(NotFound):  # the task may have been removed meanwhile
+            await self._write(RecordEvidence(record.task, record.id, stored_snapshot(snapshot)), durable=False)
 
     def _known(self, task: Task | None, run: Run) -> TaskHandoff:
         record = self.read.handoff(run.handoff) if run.handoff else None
