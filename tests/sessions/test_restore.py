@@ -186,7 +186,7 @@ def test_open_handoff_is_closed_by_its_run_after_restore(hocket: Hocket, agent: 
     boss, worker = shown(hocket)["agentChain"]
     assert (worker["output"], worker["status"]) == ("worked\n", "done")
     assert (boss["output"], boss["status"]) == ("seen\n", "done")
-    assert shown(hocket)["status"]["type"] == "waiting"
+    assert shown(hocket)["status"]["type"] == "completed"
 
 
 def shown(hocket: Hocket) -> dict[str, Any]:

@@ -84,8 +84,11 @@ def downgrade(path: Path, number: int) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         names = ("runs_resumed", "runs_children", "runs_listed", "events_type", "events_tasks")
         statements = [f"DROP INDEX {name}" for name in names]
-        statements += [f"DROP TABLE {name}" for name in ("questions", "usage", "task_keys")]
-        for statement in [*statements, "ALTER TABLE runs DROP COLUMN resumed_from"]:
+        statements += [f"DROP TABLE {name}" for name in ("questions", "usage", "task_keys", "removed_tasks")]
+        statements += [
+            f"ALTER TABLE {column}" for column in ("runs DROP COLUMN resumed_from", "tasks DROP COLUMN archived")
+        ]
+        for statement in statements:
             database.execute(statement)
         database.execute("DELETE FROM migrations WHERE number > ?", (number,))
 
