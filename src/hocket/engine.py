@@ -36,6 +36,7 @@ from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.idle_timeout import IdleTimeouts
 from hocket.workflows.request import StartRequest
 from hocket.workflows.resume import Resumer
+from hocket.workflows.run_diff import RunDiffs
 from hocket.workflows.start import Starter
 from hocket.workflows.worktree_cleanup import KeptWorktree, WorktreeCleanup
 
@@ -87,6 +88,7 @@ class Engine:
         )
         resumer = Resumer(home, journal, self._starter, worktrees, limits)
         self._worktrees = WorktreeCleanup(str(home), journal, worktrees, live_chains, self._starter)
+        self._diffs = RunDiffs(str(home), journal)
         self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
         self._background = BackgroundTasks()
         # What a single component does.
@@ -94,6 +96,7 @@ class Engine:
         self.run_in_folder = self._starter.folders.run
         self.worktrees = self._worktrees.listed
         self.current_steps = self._worktrees.current_steps
+        self.diff = self._diffs.changes
         self.above = journal.above
         self.listen = journal.listen
         self.wait = journal.wait_for_end
@@ -151,6 +154,7 @@ class Engine:
         await self._budgets.close()
         await self._idle_timeouts.close()
         self._starter.folders.close()
+        self._diffs.close()
         await self._chains.close()
         await self._supervisor.close(self._chains.due)
         self._journal.cancel_waits()

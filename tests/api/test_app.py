@@ -278,6 +278,7 @@ def test_unknown_run_is_404_everywhere(shared: Server, ref: str) -> None:
         ("GET", f"/api/runs/{ref}"),
         ("GET", f"/api/runs/{ref}/events"),
         ("GET", f"/api/runs/{ref}/output"),
+        ("GET", f"/api/runs/{ref}/diff"),
         ("POST", f"/api/runs/{ref}/stop"),
         ("POST", f"/api/runs/{ref}/messages"),
         ("POST", f"/api/runs/{ref}/answer"),

@@ -65,7 +65,7 @@ def test_run_sees_only_itself_and_descendants(shared: Server, parent: Parent, un
     run, token = parent
     other = shared.start_run("sleeper")
     child = shared.start_run("sleeper", token=token)
-    for path in ("", "/events?follow=0", "/output"):
+    for path in ("", "/events?follow=0", "/output", "/diff"):
         assert shared.get(f"/api/runs/{other['id']}{path}", token=token, unix=unix).status_code == 403
         assert shared.get(f"/api/runs/{child['id']}{path}", token=token, unix=unix).status_code == 200
     listed = shared.get("/api/runs", token=token, unix=unix).json()["data"]

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from workflows.repositories import branches, commit_all, git, make_repository, picture, trap, worktrees
@@ -15,7 +16,7 @@ from hocket.errors import HocketError, ProgramNotFound, UsageError
 from hocket.keeper.programs import ToolResult
 from hocket.model import Worktree
 from hocket.workflows import worktrees as rules
-from hocket.workflows.git import QUICK, Git
+from hocket.workflows.git import Git
 from hocket.workflows.worktrees import (
     WorktreeBase,
     WorktreeStatus,
@@ -458,9 +459,9 @@ class Counted(Git):
 
     lists = 0
 
-    def __call__(self, cwd: str, *args: str, patience: float = QUICK, cancellable: bool = False) -> ToolResult:
+    def __call__(self, cwd: str, *args: str, **options: Any) -> ToolResult:
         self.lists += args[0] == "rev-list"
-        return super().__call__(cwd, *args, patience=patience, cancellable=cancellable)
+        return super().__call__(cwd, *args, **options)
 
 
 def test_long_history_needs_one_git_command(repository: Path) -> None:

@@ -22,6 +22,7 @@ from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.store import LATEST
+from hocket.workflows.directory_diff import Form
 
 _EVENTS = content("The events of the run and its descendants", stream.EVENTS)
 _STARTED: dict[str, Any] = {stream.EVENTS: {}}
@@ -55,6 +56,7 @@ def operations() -> list[Operation]:
         get(run, show_run, wire.RunDetail),
         get(f"{run}/events", run_events, responses=_EVENTS),
         get(f"{run}/output", run_output, responses=_BYTES),
+        get(f"{run}/diff", run_diff, wire.RunDiffOut),
         post(f"{run}/stop", stop_run, wire.StoppedRuns),
         post(f"{run}/messages", send_message, wire.AcceptedMessage),
         post(f"{run}/answer", answer_question, wire.AnsweredQuestion),
@@ -216,6 +218,21 @@ async def run_output(
         raise NotFound(f"the output of run {run.number} is missing: {path}", "its events still contain its lines")
     chunks = stream.output(engine, run, path, offset, follow)
     return StreamingResponse(chunks, 200, {"Cache-Control": "no-store"}, "application/octet-stream")
+
+
+async def run_diff(
+    request: Request,
+    ref: str,
+    text: Literal["patch", "stat", "none"] = "patch",
+    colour: bool = False,
+    columns: Annotated[int, Meta(ge=20, le=1000)] = 80,
+) -> Response:
+    """Show what a run has changed in its directories and worktrees since it began, by git where that is possible.
+
+    ``text`` is the form of the text of each directory; ``colour`` allows colours in it, and ``columns`` is its width.
+    """
+    run = run_named(request, ref)
+    return wire.success(await engine_of(request).diff(run, Form(text, colour, columns)))
 
 
 async def stop_run(request: Request, ref: str, body: wire.EmptyBody | None = None) -> Response:

@@ -126,6 +126,57 @@ class RunOut(Struct):
     """When it continues after a usage limit or an overload of the service, as ``reason`` says."""
 
 
+class ChangedFile(Struct):
+    """A file that a run has changed."""
+
+    path: str
+    old_path: str | None
+    """Its name before it was renamed or copied."""
+    status: str
+    """``added``, ``modified``, ``deleted``, ``renamed``, ``copied``, or ``changed`` where there is no git."""
+    additions: int | None
+    """Lines; null for a binary file, and where there is no git."""
+    deletions: int | None
+    uncommitted_before: bool
+    """True if it had uncommitted changes before the run, which cannot be told apart."""
+    directory: str
+    step: int | None
+
+
+class ChangedDirectory(Struct):
+    """A directory or worktree that a run works in."""
+
+    directory: str
+    step: int | None
+    """The position of the step whose worktree it is; null for a directory that all steps share."""
+    stage: int | None
+    agent: str | None
+    branch: str | None
+    base: str | None
+    """The commit that it is compared with."""
+    head: str | None
+    """The commit that is compared, of a worktree that is gone; null for the files as they are."""
+    by: str
+    """``git``, or ``times``: of the files, where there is no git."""
+    text: str | None
+    notes: list[str]
+    """What is left out, or cannot be told apart."""
+    error: str | None
+    """Why the changes are unknown."""
+    hint: str | None
+
+
+class RunDiffOut(Struct):
+    """What a run has changed since it began."""
+
+    run: str
+    number: int
+    additions: int
+    deletions: int
+    files: list[ChangedFile]
+    directories: list[ChangedDirectory]
+
+
 class QuestionBase(Struct):
     """What every representation of a question has."""
 

@@ -128,6 +128,21 @@ def write_lines(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
+def page(text: str) -> None:
+    """Write a text to the terminal, with the user's pager, as git chooses it, if there is one."""
+    from hocket.keeper.programs import show_in_pager
+    from hocket.workflows.git import pager
+
+    env = config.process_environment()
+    command = pager(env) if text else ""
+    sys.stdout.flush()
+    # What git sets for it: less ends at once if all of it fits on the screen, and shows colours.
+    if command in ("", "cat") or not show_in_pager(
+        command, text.encode(errors="replace"), {"LESS": "FRX", "LV": "-c", **env}
+    ):
+        write(text)
+
+
 def write_json(value: Any) -> None:
     """Write one value on one line of JSON. It is ASCII, so that it cannot control a terminal."""
     sys.stdout.write(json.dumps(value) + "\n")

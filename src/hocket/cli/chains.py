@@ -237,7 +237,8 @@ def _worktree_lines(row: Row, now: float) -> list[str]:
         contents += f", {files} file{'' if files == 1 else 's'} not committed"
     if row["also_on"]:
         contents += f", its commits are also on {one_line(row['also_on'])}"
-    removed = "  removed" + (", with its branch" if row["branch_removed"] else "") if row["removed"] else ""
+    branch = "with its branch" if row["branch_removed"] else "its branch stays"
+    removed = f"  removed, {branch}" if row["removed"] else ""
     kept = [f"    kept: {one_line(row['why'])}"] if row["why"] else []
     return [
         f"{row['number']} {one_line(row['agent'])}  {state}  {contents}{removed}",

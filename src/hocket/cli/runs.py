@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -371,6 +372,70 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "pid": run.get("pid") if run["status"] not in ENDED else None,
         "files": run.get("dir") if run.get("kind") == "leaf" else None,
     }
+
+
+@command(
+    REF,
+    Option("--stat", kind=FLAG, help="Print the number of changed lines of each file."),
+    JSON,
+    examples=("hocket diff 42", "hocket diff 42 --stat", "hocket diff 42 --json", "hocket diff 42 | git apply -R"),
+)
+def diff(ref: str, stat: bool, as_json: bool) -> int:
+    """Show what a run has changed in its directory and in the worktrees of its steps since it began.
+
+    Untracked files appear as additions, except ignored ones. Changes that others made there at the same time or later
+    are included. Exits with 1 if the changes of a directory are unknown.
+    """
+    client, is_terminal = access.connect(talk=not as_json), sys.stdout.isatty()
+    text = "none" if as_json else "stat" if stat else "patch"
+    query = f"text={text}&colour={int(is_terminal and config.colour_wanted(True))}"
+    query += f"&columns={min(max(access.terminal_width() or 80, 20), 1000)}"
+    found = client.request("GET", f"/api/runs/{quote(ref)}/diff?{query}")
+    is_known = all(row["error"] is None for row in found["directories"])
+    if as_json:
+        access.write_json(found)
+        return 0 if is_known else 1
+    body, remarks = "".join(diff_lines(found)), diff_remarks(found)
+    if is_terminal:
+        access.page("".join(f"{line}\n" for line in remarks) + terminal_patch(body))
+    else:
+        access.write(body)
+        sys.stdout.flush()
+        print("".join(f"hocket: {line}\n" for line in remarks), end="", file=sys.stderr)
+    return 0 if is_known else 1
+
+
+def diff_lines(found: Run) -> Iterator[str]:
+    """The changes of each directory. Headings have the form of comments, which programs that read patches skip."""
+    for row in found["directories"]:
+        if row["step"] is not None and row["error"] is None:
+            branch = f"on {row['branch']}, " if row["branch"] else ""
+            yield f"# step {row['stage']} {agent_name(row['agent'])}, {branch}in {one_line(row['directory'])}\n"
+        elif len(found["directories"]) > 1 and row["error"] is None:
+            yield f"# {one_line(row['directory'])}\n"
+        if row["by"] == "times":
+            files = [file for file in found["files"] if file["directory"] == row["directory"]]
+            yield from (f"{file['status']} {one_line(file['path'])}\n" for file in files)
+        yield row["text"] or ""
+
+
+def diff_remarks(found: Run) -> list[str]:
+    """What is left out, what cannot be told apart, and errors."""
+    lines = []
+    for row in found["directories"]:
+        name = f"step {row['stage']} {agent_name(row['agent'])}: " if row["step"] is not None else ""
+        lines += [f"{name}{note}" for note in row["notes"]]
+        if row["error"] is not None:
+            lines.append(f"{name}{row['error']}" + (f"; {row['hint']}" if row["hint"] else ""))
+    if not found["files"] and all(row["error"] is None for row in found["directories"]):
+        lines.append(f"run {found['number']} has changed nothing")
+    return [one_line(line) for line in lines]
+
+
+def terminal_patch(text: str) -> str:
+    """A patch without anything that a terminal would interpret, except colours."""
+    parts = re.split("(\x1b\\[[0-9;]*m)", text)
+    return "".join(part if place % 2 else strip_controls(part) for place, part in enumerate(parts))
 
 
 @command(

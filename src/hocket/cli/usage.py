@@ -155,6 +155,7 @@ COMMANDS = {
     "chains": ("hocket.cli.chains:chains", "List the chains of the configuration."),
     "show": ("hocket.cli.runs:show", "Show one run in detail."),
     "logs": ("hocket.cli.runs:logs", "Print the output of a run."),
+    "diff": ("hocket.cli.runs:diff", "Show what a run has changed."),
     "wait": ("hocket.cli.runs:wait", "Wait for a run and exit with its code."),
     "send": ("hocket.cli.inbox:send", "Send a message to a running agent."),
     "inbox": ("hocket.cli.inbox:inbox", "List the open questions of agents."),

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO, NamedTuple
 
 from hocket.keeper.platform import set_inherited_mark
@@ -74,6 +75,24 @@ def run_tool(
                 tail.add(chunk)
         code = process.wait()
     return ToolResult(code, tail.content(), timed_out=not ended)
+
+
+def show_in_pager(command: str, text: bytes, env: Mapping[str, str]) -> bool:
+    """Show a text on the terminal with the user's pager, a shell command; return whether it could be run."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # As in less, Ctrl-C is for the pager.
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            env=dict(env),
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - there are no threads
+        )
+        process.communicate(text)
+    except OSError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return process.returncode not in (126, 127)
 
 
 @contextlib.contextmanager

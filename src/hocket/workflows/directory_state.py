@@ -136,7 +136,7 @@ def _file_snapshot(cwd: str) -> Snapshot:
     more = ""
     # The directory itself must be readable; what is in it need not be.
     os.scandir(cwd).close()
-    for path in _walk(os.fsencode(cwd)):
+    for path in walk(os.fsencode(cwd)):
         if count >= MOST_ENTRIES or time.monotonic() > deadline:
             more = "; there are more"
             break
@@ -145,7 +145,7 @@ def _file_snapshot(cwd: str) -> Snapshot:
     return Snapshot(state.hexdigest(), "files", f"{count} files{limit.remark}{more}")
 
 
-def _walk(folder: bytes) -> Iterator[bytes]:
+def walk(folder: bytes) -> Iterator[bytes]:
     """Every file below, always in the same order. Links are not followed."""
     pending = _entries(folder)
     while pending:
@@ -175,7 +175,7 @@ def _state_of(path: bytes, limit: _ReadLimit) -> bytes:
             return b"link " + os.readlink(path)
         if stat.S_ISDIR(about.st_mode):
             # A repository inside another one is listed by its folder alone.
-            return b"folder " + b"\0".join(_size_and_time(inner) for inner in islice(_walk(path), MOST_FILES))
+            return b"folder " + b"\0".join(_size_and_time(inner) for inner in islice(walk(path), MOST_FILES))
         if stat.S_ISREG(about.st_mode) and limit.may_read(about.st_size):
             return b"%o " % stat.S_IMODE(about.st_mode) + _hash_of(path)
         return _size_and_time(path)

@@ -63,14 +63,24 @@ class Git:
     def is_trusted(self) -> bool:
         return self._folder is not None and self._trusts(self._folder)
 
-    def __call__(self, cwd: str, *args: str, patience: float = QUICK, cancellable: bool = False) -> ToolResult:
+    def __call__(
+        self,
+        cwd: str,
+        *args: str,
+        patience: float = QUICK,
+        cancellable: bool = False,
+        stdin: bytes | None = None,
+        index: str | None = None,
+    ) -> ToolResult:
         """``cancellable``: the process carries the cookie, by which a caller that gives up finds and ends it.
 
+        ``index`` is a file to use instead of the repository's own index.
         ``NotTrusted`` where the repository is not trusted and its configuration has more than harmless keys.
         """
         if not self.is_trusted and (refusal := self._check(cwd)) is not None:
             return refusal
-        return self._run(cwd, args, patience, self._mark if cancellable else {})
+        more = {} if index is None else {"GIT_INDEX_FILE": index}
+        return self._run(cwd, args, patience, {**more, **(self._mark if cancellable else {})}, stdin)
 
     def commit(self, cwd: str, name: str) -> str | None:
         """The commit that a name refers to."""
@@ -148,6 +158,17 @@ class Git:
             raise ProgramNotFound("git is not installed: no program 'git' on PATH", "install git") from None
         except OSError as error:
             raise UsageError(f"git cannot be run in {cwd}: {error.strerror}") from error
+
+
+def pager(env: Mapping[str, str]) -> str:
+    """The user's pager as git chooses it, outside of every repository; empty for none."""
+    if (own := env.get("GIT_PAGER")) is not None:
+        return own
+    try:
+        result = Git(env, "/", lambda _: True)("/", "--git-dir=/nonexistent", "var", "GIT_PAGER")
+    except (ProgramNotFound, UsageError):
+        return env.get("PAGER", "")
+    return text_of(result).strip() if result.code == 0 else ""
 
 
 def text_of(result: ToolResult) -> str:

@@ -34,6 +34,7 @@ from hocket.trust.delegation import DelegationLimits
 from hocket.workflows.bind import bind, describe
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.request import StartRequest
+from hocket.workflows.run_diff import record_starts
 
 T = TypeVar("T")
 
@@ -133,12 +134,14 @@ class Starter:
     ) -> Run:
         """Create the run of a single agent or of a chain. The chain driver takes over a chain once it is committed."""
         depth = depth_below(parent, self._limits)
+        directories = await self.folders.run(bound.cwd, record_starts, bound, str(self._home))
         kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
         run_id = self._reserve(parent, bound)
         try:
             async with self._secrets.holding(parent.root if parent else run_id, environments_of(bound)):
                 batch = RunBatch()
-                self.stage_run(batch, kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
+                more: Mapping[str, Any] = {"directories": directories}
+                self.stage_run(batch, kind, bound, parent, depth, more, key=key, run_id=run_id, assignment=assignment)
                 run = (await self.commit_runs(batch))[run_id]
         finally:
             del self._reserved[run_id]
@@ -214,7 +217,7 @@ class Starter:
         spec: Spec | BoundChain,
         parent: Run | None,
         depth: int,
-        place: Mapping[str, int | None] | None = None,
+        more: Mapping[str, Any] | None = None,
         *,
         key: str | None = None,
         run_id: str | None = None,
@@ -223,7 +226,8 @@ class Starter:
     ) -> Run:
         """Add a run to a batch; return it as it will be once the batch is committed.
 
-        ``place`` is where a run of a chain belongs: ``step``, ``stage`` and ``iteration``.
+        ``more`` is recorded with it: where a run of a chain belongs (``step``, ``stage`` and ``iteration``), or the
+        state of its directories.
         With an ``error`` the run ends in the same transaction, so that no later server starts it.
         """
         if parent is None or parent.id not in batch.new:
@@ -244,7 +248,7 @@ class Starter:
             "cwd": spec.cwd,
             "prompt": masked_prompt(spec),
             **dict.fromkeys(("step", "stage", "iteration")),
-            **(place or {}),
+            **(more or {}),
             "on_question": spec.on_question,
             "resumed_from": spec.resumed_from,
             **({"task": parent.task} if parent is not None and parent.task else {}),
