@@ -295,7 +295,7 @@ def test_wait_timeout_leaves_the_run_running(hocket: Hocket, agent: Bin) -> None
     listed = hocket("ps").stdout.splitlines()
     assert listed[1].split()[1:4] == ["forever", "●", "running"]
     stopped = hocket("stop", ref)
-    assert (stopped.returncode, "■ stopped" in stopped.stdout) == (0, True)
+    assert (stopped.returncode, stopped.stdout) == (0, f"{ref}  ■ stopped\n")
     assert following.wait(timeout=PATIENCE) == 0
     assert hocket("wait", ref).returncode == 1
 

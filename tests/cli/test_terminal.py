@@ -161,17 +161,21 @@ def test_finished_steps_stay_in_the_scroll_back(terminal: Start, hocket: Hocket)
     assert lines[1].endswith("a plan of six steps")
     assert lines[2].split()[1:3] == ["forever", "1/3"]
     assert lines[3].split() == ["·", "loud", "-/1"]
-    assert "^C detach · ^C^C stop" in lines[4]
+    assert "^C asks: detach or stop · ^C^C stops" in lines[4]
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter continue")
     view.press(b"\r")
-    view.wait_for("^C detach · ^C^C stop")
+    view.wait_for("^C asks: detach or stop · ^C^C stops")
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"s")
     assert view.end() == 130
     text = view.text()
-    assert "■ stopped  forever  1/3  stopped" in text
+    lines = [line.split()[:3] for line in text.splitlines()]
+    steps = [["✓", "quick", "1/1"], ["■", "forever", "1/3"], ["-", "loud", "-/1"]]
+    assert [lines.count(step) for step in steps] == [1, 1, 1], "each step is printed once"
+    assert text.count(" 1/3 ") == 1
+    assert f"■ stopped  run {hocket.number()}  0:0" in text
     assert f"hocket logs {hocket.number()}" in text
     assert "d detach" not in text
 
@@ -221,6 +225,21 @@ def test_detaching_keeps_the_run_and_restores_the_terminal(terminal: Start, hock
     assert "● running" in listing.text()
 
 
+def test_notice_keeps_the_command_to_type(terminal: Start, project: Path, agent: Bin) -> None:
+    install_claude(agent.folder)
+    far = project / ("a-folder-with-a-long-name-" * 4)
+    (far / ".claude" / "agents").mkdir(parents=True)
+    (far / ".claude" / "agents" / "builder.md").write_text("---\nname: builder\ndescription: x\n---\nBuild.\n")
+    (far / "CLAUDE.md").write_text("x")
+    view = terminal("run", "builder:2", "-p", "hi", "--cwd", str(far))
+    assert view.end() == 1
+    text = "".join(line.ljust(COLUMNS) for line in view.text().splitlines())
+    assert " builder start: " in text
+    assert "is not trusted: disabled" in " ".join(text.split())
+    assert f" builder     hocket trust {far} " in text
+    assert "max_iterations · you said: hi" in text
+
+
 def test_agents_cannot_steer_the_terminal(terminal: Start) -> None:
     view = terminal("run", "loud")
     assert view.end() == 0
@@ -267,7 +286,7 @@ def test_key_answers_the_question_in_the_prompt(terminal: Start, agent: Bin) -> 
     assert lines[top + 1].startswith("│ claude wants to run Bash: touch x0 ")
     assert lines[top + 2].startswith("│ [a] allow once   [d] deny…   waiting 0:0")
     assert lines[top + 3] == "╰" + lines[top][1:-1] + "╯"
-    assert "^C detach" in lines[top + 4]
+    assert "^C asks" in lines[top + 4]
     assert b"\x07" in view.received
     press_when_it_counts(view, b"a", "allowed by you")
     assert view.end() == 0
@@ -347,7 +366,7 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     install_claude(agent.folder, "touch " + 290 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "ask me", rows=12)
     view.wait_for("… complete above")
-    view.wait_until(lambda: "^C detach" in view.text().splitlines()[-1], "the block does not end with its help")
+    view.wait_until(lambda: "^C asks" in view.text().splitlines()[-1], "the block does not end with its help")
     # Above the box, and maybe above the screen by now.
     assert "the end of it" in " ".join(strip_controls(view.received.decode(errors="replace")).split())
     assert "[a] allow once" in view.text()
@@ -404,7 +423,7 @@ def test_ctrl_c_over_a_question_restores_the_terminal(terminal: Start, agent: Bi
 def test_ctrl_c_keys_replace_prompt_keys(terminal: Start, agent: Bin, rows: int) -> None:
     """Both have a `d`, and only one of them is meant."""
     view = asking(terminal, agent, rows=rows)
-    view.wait_for("^C detach · ^C^C stop")
+    view.wait_for("^C asks: detach or stop · ^C^C stops")
     assert "[d] deny…" in view.text()
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter continue")
@@ -440,8 +459,8 @@ def test_group_members_are_shown_until_all_end(terminal: Start, hocket: Hocket) 
     view.wait_for("d detach")
     view.press(b"\x03")
     assert view.end() == 130
-    assert "✓ done     ┌ quick" in view.text()
-    assert "■ stopped  └ forever  1/3  stopped" in view.text()
+    lines = [line.split()[:4] for line in view.text().splitlines()]
+    assert lines.count(["✓", "┌", "quick", "1/1"]) == lines.count(["■", "└", "forever", "1/3"]) == 1
 
 
 def test_a_failed_gate_shows_what_it_said(terminal: Start) -> None:
@@ -503,7 +522,7 @@ def test_usage_and_silence_are_shown_by_step() -> None:
     lines = painted(spending(), 82.0, 100)
     assert lines[1].split()[1:7] == ["builder", "2/3", "1:12", "88.0k", "tok", "$0.61"]
     assert lines[1].rstrip().endswith("  Edit: src/session.py  4s")
-    assert lines[2].rstrip() == "1:22  ·  100.4k tok  ·  $0.70 of $5.00  ·  ^C detach · ^C^C stop"
+    assert lines[2].rstrip() == "1:22  ·  100.4k tok  ·  $0.70 of $5.00  ·  ^C asks: detach or stop · ^C^C stops"
 
 
 def test_a_helper_has_a_line_below_its_step() -> None:
@@ -521,7 +540,7 @@ def test_running_gate_replaces_the_last_output() -> None:
 
 def test_long_name_keeps_columns_aligned() -> None:
     progress = spending()
-    progress.steps[0].agent = "planner-of-everything-under-the-sun"
+    progress.steps[0].label = "planner-of-everything-under-the-sun"
     first, second, *_ = painted(progress, 82.0, 100)
     assert "planner-of-everything-u…" in first
     assert first.index(" tok") == second.index(" tok")

@@ -239,7 +239,13 @@ def test_group_members_are_reported_together() -> None:
 def test_end_of_chain_reports_remaining_steps() -> None:
     ended = make(ROOT, "run.ended", 5.0, status="stopped", reason="stopped")
     progress = feed(RunView(ROOT), *GROUP, REVIEWED, ended)
-    assert [step.agent for step in progress.finish_earlier_steps()] == ["planner", "reviewer", "qa"]
+    assert [step.agent for step in progress.finish_earlier_steps()] == ["planner", "reviewer", "qa", "shipper"]
+    assert progress.steps[3].status == "skipped"
+    assert len(summary(progress, 9.0)) == len(progress.steps) + 2
+    assert [line.strip() for line in summary(progress, 9.0, steps_too=False)] == [
+        "■ stopped  run 7  0:05",
+        "hocket show 7 · hocket logs 7 · hocket resume 7",
+    ]
 
 
 def test_the_summary_joins_the_members_of_a_group() -> None:
@@ -356,6 +362,15 @@ def test_helper_is_shown_while_it_works() -> None:
     assert progress.steps[2].helpers == {}
     feed(progress, make("rq", "text", 5.0, text="late", **mark))
     assert progress.steps[2].last == "test-runner: late"
+
+
+def test_loop_is_named_by_its_agent() -> None:
+    progress = feed(RunView(ROOT), *GROUP, created("rn", "./a/plan.md -> b", "chain", parent="rr"))
+    text = f"/p is not trusted: disabled {'x' * 300}; to review and approve it: hocket trust /p"
+    first, command = lines_of(progress, make("rl", "notice", kind="start", text=text))
+    assert first.partition(" ")[2].startswith("qa start: /p is not trusted: disabled xxx")
+    assert command.partition(" ")[2] == "qa     hocket trust /p"
+    assert [progress.speaker(run) for run in ("rg", "rn", ROOT)] == ["(reviewer, qa:3)", "plan -> b", "run 7"]
 
 
 def test_equal_members_of_a_group_are_numbered() -> None:

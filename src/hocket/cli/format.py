@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hocket.views.event_text import COMMAND
 from hocket.views.text import upcoming_time
 
 STATUS_LABELS = {
@@ -55,6 +56,12 @@ def status_label(run: dict[str, Any]) -> str:
     if is_parked(run):
         return f"{STATUS_LABELS['parked']} until {upcoming_time(run['parked_until'], time.time())}"
     return STATUS_LABELS.get(run["status"], str(run["status"]))
+
+
+def status_and_reason(run: dict[str, Any]) -> str:
+    """``✗ failed  exit``, or ``■ stopped`` where the reason says the same."""
+    reason = run.get("reason")
+    return status_label(run) if reason in (None, run["status"]) else f"{status_label(run)}  {reason}"
 
 
 def elapsed(run: dict[str, Any], now: float) -> float | None:
@@ -197,6 +204,16 @@ def wrap(text: str, columns: int) -> list[str]:
         else:
             lines += _chunks(word, columns)
     return lines[1:] if len(lines) > 1 and not lines[0] else lines
+
+
+def wrap_line(line: str, columns: int, indent: int = 4) -> list[str]:
+    """The rows of a line, further ones indented. One with a command to type stays whole, so that it can be copied."""
+    if COMMAND in line or display_width(line) <= columns:
+        return [line]
+    bare = line.lstrip(" ")
+    margin = " " * (len(line) - len(bare))
+    first, *others = wrap(bare, columns - len(margin) - indent)
+    return [margin + first, *(f"{margin}{' ' * indent}{row}" for row in others)]
 
 
 def _chunks(word: str, columns: int) -> Iterator[str]:

@@ -114,20 +114,25 @@ class PlainDisplay(RunDisplay):
             sys.stderr.flush()
 
 
-def summary(view: RunView, now: float, columns: int | None = None) -> list[str]:
-    """The last lines of a run: its steps, how it ended, and what to type next."""
+def summary(view: RunView, now: float, columns: int | None = None, steps_too: bool = True) -> list[str]:
+    """The last lines of a run: its steps, how it ended, and what to type next.
+
+    Without ``steps_too`` those are left out that a live display has printed already.
+    """
+    steps = [step for step in view.steps if steps_too or not step.is_reported]
     has_usage = any(step.cost is not None or step.tokens is not None for step in view.steps)
-    rows = [_step_cells(step, now, group_bracket(view, step), has_usage) for step in view.steps]
+    rows = [_step_cells(step, now, group_bracket(view, step), has_usage) for step in steps]
     lines = format_table(rows, columns) if rows else []
     name = str(view.number or view.root)
     if view.ended is None:
         return [*lines, *continues(view)]
     data = view.ended["data"]
+    reason = data.get("reason") if data.get("reason") != data["status"] else None
     taken = duration(None if view.started_at is None else view.end_time(view.ended) - view.started_at)
     used = cost_text({**data, "budget_usd": view.budget_usd, "budget_tokens": view.budget_tokens})
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in view.steps):
         used += ", some of it unpriced"
-    parts = [STATUS_LABELS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]
+    parts = [STATUS_LABELS.get(data["status"], data["status"]), f"run {name}", reason, taken, used]
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
@@ -147,7 +152,7 @@ def _step_cells(step: StepView, now: float, bracket: str, has_usage: bool) -> li
         NEEDS_YOU if step.question else STATUS_LABELS.get(step.status, "· " + step.status),
         bracket + truncate(step.label, AGENT_COLUMNS),
         f"{step.iteration}/{step.maximum}",
-        step.reason or "-",
+        (step.reason if step.reason != step.status else None) or "-",
         duration(elapsed) if elapsed is not None else "-",
         *(used if has_usage else []),
     ]

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -29,9 +30,10 @@ from hocket.catalog.resolve import resolve
 from hocket.catalog.sources import project_roots
 from hocket.cli import access
 from hocket.cli.dispatch import run_command
-from hocket.cli.format import cost_text, paint, truncate
+from hocket.cli.format import cost_text, paint, truncate, wrap_line
 from hocket.cli.plain import lines_of, question_with_reply, summary
 from hocket.cli.run import exit_code, make_display, request_body, validated
+from hocket.cli.runs import ps_table
 from hocket.cli.temp_home import (
     API_KEY,
     TempHome,
@@ -220,7 +222,8 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
     sys.stdout.flush()
     if not options["quiet"]:
         # Without the last line, whose commands would look for the run in the user's home.
-        print("\n".join(summary(view, steady_now())[:-1]), file=sys.stderr)
+        lines = summary(view, steady_now(), access.terminal_width(sys.stderr), steps_too=not sys.stderr.isatty())
+        print("\n".join(lines[:-1]), file=sys.stderr)
     return exit_code(last, signals)
 
 
@@ -461,7 +464,9 @@ class Tour(RunDisplay):
         self._check(ended, BROKEN_CLI if cli else None)
         self._explain("Done. Every agent and every iteration is a run; each was started exactly once.")
         self._command("ps -a")
-        self._run("ps", "-a")
+        runs = json.loads(self._captured("ps", "-a", "--json"))
+        for line in ps_table(runs, time.time(), self._columns - 2, self.colour):
+            self._print(f"  {line}", None)
         self._explain(f"With a real model this would have cost {cost_text(ended) or 'nothing'}.")
         self._explain("Next steps:")
         for line in NEXT.splitlines():
@@ -524,7 +529,8 @@ class Tour(RunDisplay):
         self._print(f"$ hocket {text}", BOLD)
 
     def _output(self, line: str, style: str | None = None) -> None:
-        self._print(truncate(f"  {line}", self._columns), style)
+        for row in wrap_line(f"  {line}", self._columns):
+            self._print(row, style)
 
     def _print(self, text: str, style: str | None) -> None:
         print(paint(text, style, self.colour), flush=True)

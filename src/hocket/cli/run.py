@@ -223,6 +223,6 @@ def _watch(
     if not quiet:
         # A live display on standard output says nothing about where standard error goes.
         colour = display.colour if sys.stderr.isatty() else config.colour_wanted(False)
-        lines = summary(view, steady_now(), access.terminal_width(sys.stderr))
+        lines = summary(view, steady_now(), access.terminal_width(sys.stderr), steps_too=not sys.stderr.isatty())
         sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))
     return exit_code(last, signals)

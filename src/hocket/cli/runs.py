@@ -27,6 +27,7 @@ from hocket.cli.format import (
     parse_since,
     short_cost,
     short_count,
+    status_and_reason,
     status_label,
     truncate,
 )
@@ -357,7 +358,7 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
     return {
         "run": f"{run.get('number')}  {run['id']}",
         "agent": agent,
-        "state": " ".join(word for word in (status_label(run), run.get("reason")) if word),
+        "state": status_and_reason(run),
         "exit code": run.get("exit_code"),
         "error": run.get("error"),
         "started": date_and_time(run.get("started_at") or run.get("created_at")),
@@ -490,7 +491,7 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
         access.write_json(stopped)
     else:
         left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
-        access.write(f"{ref}  {status_label(stopped)}  {stopped.get('reason') or ''}".rstrip() + f"{left}\n")
+        access.write(f"{ref}  {status_and_reason(stopped)}{left}\n")
     return 1 if survivors else 0
 
 

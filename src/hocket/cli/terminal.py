@@ -14,7 +14,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, short_cost, short_count, truncate, wrap
+from hocket.cli.format import (
+    NEEDS_YOU,
+    STATUS_LABELS,
+    display_width,
+    short_cost,
+    short_count,
+    truncate,
+    wrap,
+    wrap_line,
+)
 from hocket.cli.plain import AGENT_COLUMNS, chain_line, group_bracket, lines_of, question_with_reply
 from hocket.cli.question_prompt import QuestionPrompt, fold, question_text, reply_to
 from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
@@ -27,7 +36,7 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 STYLES = {"done": "green", "failed": "red", "running": "blue", "starting": "blue", "parked": "yellow"}
 """By status; others are dim."""
 TONES = {SAID: "dim", ASIDE: "dim", THOUGHT: "dim italic", NOTICE: "yellow", ALERT: "bold yellow"}
-KEYS = "^C detach · ^C^C stop"
+KEYS = "^C asks: detach or stop · ^C^C stops"
 ALWAYS_PRINTED = frozenset({NOTICE, ALERT})
 """Tones that are printed without ``--verbose``."""
 
@@ -79,7 +88,8 @@ class LiveDisplay(RunDisplay):
                 if self.prompt is not None and event["data"].get("key") in self.prompt.sent_keys:
                     event = {**event, "data": {**event["data"], "by": "you"}}
             for text in lines_of(view, event, self._verbose):
-                self._print(Text(text, style=TONES[tone]))
+                for row in wrap_line(text, self._console.width) if tone in ALWAYS_PRINTED else [text]:
+                    self._print(Text(row, style=TONES[tone]), whole=tone in ALWAYS_PRINTED)
         self._paint(view)
 
     def _add_question(self, view: RunView, event: Event) -> None:
@@ -114,8 +124,9 @@ class LiveDisplay(RunDisplay):
         self._painted_at = 0.0
         self._paint(view)
 
-    def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis", crop=True)
+    def _print(self, line: Text, whole: bool = False) -> None:
+        """Print a line; one that is too long is cut, or wrapped by the terminal if it is to stay ``whole``."""
+        self._console.print(line, soft_wrap=whole, no_wrap=True, overflow="ignore" if whole else "ellipsis")
 
     def _paint(self, view: RunView) -> None:
         now = time.monotonic()
@@ -219,6 +230,8 @@ def step_line(view: RunView, step: StepView, now: float, columns: int) -> Text:
         _usage_cells(view, step.cost, step.tokens),
     )
     last, tone = (reply_to(view, step.question), "bold") if step.question else (step.gate or step.last, "dim")
+    if step.is_reported:
+        last = " · ".join(part for part in (step.outcome(), last) if part)
     silent = int(now - step.output_at) if is_active and not step.question and step.output_at is not None else 0
     silence = "" if silent < 2 else f"  {silent}s" if silent < 60 else f"  {duration(silent)}"
     line.append(truncate(last, max(10, columns - line.cell_len - len(silence))) + silence, style=tone)

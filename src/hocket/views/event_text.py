@@ -15,6 +15,8 @@ SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thoug
 """Prominence of an event: output, what an agent does meanwhile, something unexpected, a question, thinking."""
 
 LINE_LIMIT = 200
+COMMAND = "    hocket "
+"""How a line with a command to type begins."""
 GATE_LINES = 8
 """How many of the last lines of a failed gate are shown."""
 _MAIN_ARGUMENTS = (
@@ -94,8 +96,14 @@ def _member(data: Data) -> str | None:
 
 
 def _notice(data: Data) -> str:
+    """The text, and the command that it ends with on a line of its own."""
     kind = str(data.get("kind") or "info")
-    return one_line(_text(data)) if kind == "info" else _with_text(kind.replace("_", " "), data)
+    if kind == "info":
+        return one_line(_text(data))
+    text, found, command = str(data.get("text") or "").rpartition(": hocket ")
+    if not found:
+        return _with_text(kind.replace("_", " "), data)
+    return f"{_with_text(kind.replace('_', ' '), {'text': text})}:\n{COMMAND}{one_line(command)}"
 
 
 def _rate_limited(data: Data) -> str | None:

@@ -67,6 +67,10 @@ class StepView:
     def is_over(self) -> bool:
         return not self.gate and self.status not in ("pending", "starting", "running", "waiting", "parked")
 
+    def outcome(self) -> str:
+        """The reason why it ended, where its status does not say it."""
+        return "" if self.reason in (None, "single_run", self.status) else str(self.reason)
+
     def iterations(self) -> str:
         """``2/3``, or ``2`` where the maximum is unknown."""
         done = str(self.iteration or "-")
@@ -149,6 +153,8 @@ class RunView:
         """The chain, its groups and its loops: their children are its steps, other runs' children are not."""
         self._loops: dict[str, int] = {}
         """The step of each loop run."""
+        self._names: dict[str, str] = {}
+        """The names of loops, groups and further chains."""
         self.parked: dict[str, Any] | None = None
         """What the chain is parked for, while it is."""
         self.budget_usd: float | None = None
@@ -204,7 +210,7 @@ class RunView:
         """``builder[2/3]``, or the name alone where nothing is repeated."""
         process = self.processes.get(run)
         if process is None:
-            return self.name if run == self.root else run[:8]
+            return self.name if run == self.root else self._names.get(run, run[:8])
         step = self.step_of(run)
         if step is None or process.iteration is None or step.maximum == 1:
             return process.agent if step is None else step.label
@@ -288,6 +294,10 @@ class RunView:
                 self._loops[run] = data["step"]
         if kind == "leaf":
             self._add_process(event, data)
+        else:
+            place = self._loops.get(run, len(self.steps))
+            label = self.steps[place].label if place < len(self.steps) else None
+            self._names[run] = label or agent_name(str(data.get("agent", "?")))
 
     def _add_process(self, event: Event, data: dict[str, Any]) -> None:
         run = event["run"]
@@ -378,14 +388,14 @@ class RunView:
         """The steps that have ended since the last call, each returned once.
 
         A chain continues only when a step, or all of a group, is complete: a later step that has started ends the
-        earlier ones, and the end of the chain ends every step that has started.
+        earlier ones, and the end of the chain ends them all, those that never started as ``skipped``.
         """
         begun = [step for step in self.steps if step.run is not None]
-        past = begun if self.ended else [step for step in begun if step not in self.group_of(begun[-1])]
+        past = self.steps if self.ended else [step for step in begun if step not in self.group_of(begun[-1])]
         found = [step for step in past if not step.is_reported]
         for step in found:
             step.is_reported = True
-            step.status = step.status if step.is_over else "done"
+            step.status = step.status if step.is_over else "done" if step.run is not None else "skipped"
         return found
 
 
