@@ -14,7 +14,17 @@ from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.format import display_width
-from hocket.cli.task_render import MAX_CARDS, RECENT_SECONDS, board_columns, board_lines, card
+from hocket.cli.task_render import (
+    MAX_CARDS,
+    RECENT_SECONDS,
+    Asked,
+    asked_by_task,
+    board_columns,
+    board_lines,
+    card,
+    task_lines,
+    task_table,
+)
 
 NOW = 1_000_000.0
 
@@ -34,9 +44,15 @@ def task(number: int, state: str, ago: float = 0.0, **more: Any) -> dict[str, An
     }
 
 
-def drawn(tasks: list[dict[str, Any]], wide: int | None, asked: dict[str, float] | None = None) -> list[str]:
-    asked = asked or {}
-    return board_lines(board_columns(tasks, asked, NOW, False), asked, NOW, wide, False, colour=False)
+def asked(number: int, at: float, run: int = 42, **more: Any) -> dict[str, Asked]:
+    """The inbox with a question of one task."""
+    question = {"id": f"q{run}", "task": f"t{number}", "run": f"r{run}", "number": run, "asked_at": at, "agent": "qa"}
+    return asked_by_task([question | {"tool": "Bash", "input": {"command": "git push"}, "text": "?"} | more], NOW)
+
+
+def drawn(tasks: list[dict[str, Any]], wide: int | None, questions: dict[str, Asked] | None = None) -> list[str]:
+    questions = questions or {}
+    return board_lines(board_columns(tasks, questions, NOW, False), questions, NOW, wide, False, colour=False)
 
 
 def numbers(column: list[dict[str, Any]]) -> list[int]:
@@ -53,6 +69,30 @@ def test_card_shows_agent_time_handoffs_and_queue() -> None:
     ]
 
 
+def test_card_of_a_question_has_the_command_that_answers() -> None:
+    one = task(7, "active", current_agent="qa")
+    assert card(one, asked(7, NOW - 34), NOW, 40)[1:3] == [
+        ("   ◆ qa 0:34", "33"),
+        ("   hocket answer 42 allow/deny", "1"),
+    ]
+    assert [line for line, _ in card(one, asked(7, NOW), NOW, 20)[2:4]] == ["   hocket answer 42", "   allow/deny"]
+    assert "hocket answer 42" not in str(card(task(7, "failed"), asked(7, NOW), NOW, 40))
+
+
+def test_task_with_open_question_needs_you() -> None:
+    row = task_table([task(7, "active")], NOW, 80, asked(7, NOW))[1]
+    assert "◆ needs you" in row
+    whole = {**task(7, "active"), "created_at": 0, "attachments": [], "agent_chain": [], "queue": []}
+    lines = task_lines(whole, {}, NOW, 60, False, asked(7, NOW, agent="/srv/qa.md")["t7"])
+    assert "state    ◆ needs you" in lines
+    assert lines[lines.index("question") + 1 :][:2] == [
+        "  qa wants to run Bash: git push",
+        "      hocket answer 42 allow/deny",
+    ]
+    ended = task_lines({**whole, "status": {"type": "failed"}}, {}, NOW, 60, False, asked(7, NOW)["t7"])
+    assert ("state    ✗ failed" in ended, "question" in ended) == (True, False)
+
+
 def test_narrow_card_cuts_the_name_not_the_time() -> None:
     one = task(7, "active", current_agent="a-very-long-name-of-an-agent", current_since=(NOW - 34) * 1000, queued=2)
     lines = [line for line, _ in card(one, {}, NOW, 17)]
@@ -65,7 +105,7 @@ def test_board_sorts_tasks_by_state_and_change() -> None:
         *(task(1, "pending", 9), task(2, "pending", 3), task(3, "active"), task(4, "active", current_agent="qa")),
         *(task(5, "waiting"), task(6, "completed", 5), task(7, "failed", 2), task(8, "completed", RECENT_SECONDS + 1)),
     ]
-    columns = board_columns(tasks, {"t4": NOW - 5}, NOW, everything=False)
+    columns = board_columns(tasks, asked(4, NOW - 5), NOW, everything=False)
     assert {name: numbers(column) for name, column in columns.items()} == {
         "pending": [2, 1],
         "needs_you": [4],
@@ -77,7 +117,7 @@ def test_board_sorts_tasks_by_state_and_change() -> None:
 
 
 def test_finished_task_does_not_need_you() -> None:
-    assert numbers(board_columns([task(1, "completed")], {"t1": NOW}, NOW, everything=False)["finished"]) == [1]
+    assert numbers(board_columns([task(1, "completed")], asked(1, NOW), NOW, everything=False)["finished"]) == [1]
 
 
 @pytest.mark.parametrize("wide", [1, 8, 20, 40, 80, 99, 100, 101, 120, 200])
@@ -87,7 +127,7 @@ def test_no_line_is_wider_than_the_terminal(wide: int) -> None:
         task(number * 1111, state, current_agent=long, description=long, handoff_count=12345, queued=99)
         for number, state in enumerate(("pending", "active", "waiting", "completed", "failed", "active"), 1)
     ]
-    lines = drawn(tasks, wide, {"t6666": NOW - 100_000})
+    lines = drawn(tasks, wide, asked(6666, NOW - 100_000))
     assert too_wide(lines, wide) == []
     assert "\x1b" not in "".join(lines)
 
@@ -118,8 +158,8 @@ def test_long_column_is_shortened() -> None:
 
 def test_board_colours_change_no_text() -> None:
     columns = board_columns([task(1, "failed")], {}, NOW, False)
-    assert "\x1b[31m   ✗ failed 0:00 ago\x1b[0m" in "".join(board_lines(columns, {}, NOW, 120, False, colour=True))
-    assert "   ✗ failed 0:00 ago" in "".join(board_lines(columns, {}, NOW, 120, False, colour=False))
+    assert "\x1b[31m   ✗ failed 0s ago\x1b[0m" in "".join(board_lines(columns, {}, NOW, 120, False, colour=True))
+    assert "   ✗ failed 0s ago" in "".join(board_lines(columns, {}, NOW, 120, False, colour=False))
 
 
 # --- From outside ---
@@ -172,6 +212,11 @@ def test_board_shows_active_asking_and_finished_tasks(hocket: Hocket, agent: Bin
         assert "1 hand-off · 1 queued" in text or ("1 hand-off" in text and "1 queued" in text)
         assert "◆ asker 0:" in text
         assert "Long ago" not in text
+    reply = f'hocket answer {json.loads(hocket("inbox", "--json").stdout)[0]["number"]} "YOUR ANSWER"'
+    assert reply in hocket("task", "board").stdout
+    shown = hocket("task", "show", "3").stdout
+    assert ("◆ needs you" in shown, f"  asker asks: Which colour?\n      {reply}\n" in shown) == (True, True)
+    assert "◆ needs you" in hocket("task", "list").stdout
     done = hocket("task", "board")
     assert "1 task was finished more than a day ago: hocket task board --all" in done.stderr
     assert "Long ago 世界" in hocket("task", "board", "--all").stdout

@@ -171,9 +171,9 @@ def test_finished_steps_stay_in_the_scroll_back(terminal: Start, hocket: Hocket)
     view.press(b"s")
     assert view.end() == 130
     text = view.text()
-    lines = [line.split()[:3] for line in text.splitlines()]
+    rows = [line.split()[:3] for line in text.splitlines()]
     steps = [["✓", "quick", "1/1"], ["■", "forever", "1/3"], ["-", "loud", "-/1"]]
-    assert [lines.count(step) for step in steps] == [1, 1, 1], "each step is printed once"
+    assert [rows.count(step) for step in steps] == [1, 1, 1], "each step is printed once"
     assert text.count(" 1/3 ") == 1
     assert f"■ stopped  run {hocket.number()}  0:0" in text
     assert f"hocket logs {hocket.number()}" in text
@@ -459,8 +459,8 @@ def test_group_members_are_shown_until_all_end(terminal: Start, hocket: Hocket) 
     view.wait_for("d detach")
     view.press(b"\x03")
     assert view.end() == 130
-    lines = [line.split()[:4] for line in view.text().splitlines()]
-    assert lines.count(["✓", "┌", "quick", "1/1"]) == lines.count(["■", "└", "forever", "1/3"]) == 1
+    rows = [line.split()[:4] for line in view.text().splitlines()]
+    assert rows.count(["✓", "┌", "quick", "1/1"]) == rows.count(["■", "└", "forever", "1/3"]) == 1
 
 
 def test_a_failed_gate_shows_what_it_said(terminal: Start) -> None:

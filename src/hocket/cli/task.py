@@ -15,7 +15,16 @@ from typing import Any
 from hocket import config
 from hocket.cli import access
 from hocket.cli.format import truncate
-from hocket.cli.task_render import ASKED, board_columns, board_lines, history_lines, queue_lines, task_lines, task_table
+from hocket.cli.task_render import (
+    ASKED,
+    asked_by_task,
+    board_columns,
+    board_lines,
+    history_lines,
+    queue_lines,
+    task_lines,
+    task_table,
+)
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
 from hocket.client import Client, quote
 from hocket.errors import BadDirectory, HocketError, NotFound, UsageError
@@ -64,11 +73,14 @@ def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
 )
 def list_(status: str | None, limit: int, everything: bool, archived: bool, as_json: bool) -> None:
     """List tasks, the newest first."""
-    found, more = pages(access.connect(talk=not as_json), status, limit, _archive_filter(everything, archived))
+    client = access.connect(talk=not as_json)
+    found, more = pages(client, status, limit, _archive_filter(everything, archived))
     if as_json:
         access.write_json(found)
     elif found:
-        access.write_lines(task_table(access.snake_keys(found), time.time(), access.terminal_width()))
+        now = time.time()
+        asked = asked_by_task(client.request("GET", "/api/inbox"), now)
+        access.write_lines(task_table(access.snake_keys(found), now, access.terminal_width(), asked))
         if more:
             print(f"More tasks: hocket task list --limit {limit * 5}", file=sys.stderr)
     else:
@@ -119,8 +131,8 @@ def board(everything: bool, archived: bool, as_json: bool) -> None:
     now = time.time()
     everything = everything or archived
     tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE, chosen)[0]]
-    asked_at = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
-    columns = board_columns(access.snake_keys(tasks), asked_at, now, everything)
+    asked = asked_by_task(client.request("GET", "/api/inbox"), now)
+    columns = board_columns(access.snake_keys(tasks), asked, now, everything)
     shown = [task for column in columns.values() for task in column]
     if as_json:
         by_id = {task["id"]: task for task in tasks}
@@ -131,7 +143,7 @@ def board(everything: bool, archived: bool, as_json: bool) -> None:
         return
     colour = config.colour_wanted(sys.stdout.isatty())
     if shown:
-        access.write_lines(board_lines(columns, asked_at, now, access.terminal_width(), everything, colour))
+        access.write_lines(board_lines(columns, asked, now, access.terminal_width(), everything, colour))
     if not tasks:
         print(NO_TASKS, file=sys.stderr)
     elif hidden := len(tasks) - len(shown):
@@ -159,7 +171,9 @@ def show(ref: str, verbose: bool, as_json: bool) -> None:
         # The prompts of imported runs are unknown.
         if prompt := client.request("GET", path_of(task["id"], "handoffs", one["id"])).get("prompt"):
             prompts[one["id"]] = prompt
-    access.write_lines(task_lines(task, prompts, time.time(), access.terminal_width(), verbose))
+    now = time.time()
+    asked = asked_by_task(client.request("GET", "/api/inbox"), now).get(task["id"])
+    access.write_lines(task_lines(task, prompts, now, access.terminal_width(), verbose, asked))
 
 
 @command(

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, format_table, paint, truncate, wrap
+from hocket.cli.question_prompt import fold, question_text, reply_commands
 from hocket.client import ENDED
 from hocket.views.names import agent_name
-from hocket.views.text import date_and_time, duration, one_line, terminal_output, time_of_day
+from hocket.views.text import age, date_and_time, duration, one_line, terminal_output, time_of_day
 
 Task = dict[str, Any]
 Record = dict[str, Any]
 Card = list[tuple[str, str]]
 """Lines of one task, each with its style."""
+
+
+class Asked(NamedTuple):
+    """The oldest open question of a task."""
+
+    at: float
+    question: dict[str, Any]
+    reply: str
+    """The command that answers it."""
+
+
+def asked_by_task(questions: list[dict[str, Any]], now: float) -> dict[str, Asked]:
+    """The oldest open question of each task, out of the inbox."""
+    asked: dict[str, Asked] = {}
+    for one, reply in zip(questions, reply_commands(questions), strict=True):
+        if one.get("task"):
+            asked.setdefault(one["task"], Asked(one.get("asked_at") or now, one, reply))
+    return asked
+
 
 STATES = {
     "pending": "· pending",
@@ -22,6 +42,8 @@ STATES = {
     "completed": "✓ completed",
     "failed": "✗ failed",
 }
+ASKED = "needs_you"
+NOTHING_ASKED: Mapping[str, Asked] = {}
 ROOM = 20
 """The narrowest useful column of text."""
 DEEPEST = 40
@@ -31,15 +53,17 @@ SHORT_WIDTH = 120
 """How much of a message is shown without ``--verbose``."""
 
 
-def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
+def task_table(
+    tasks: list[Task], now: float, columns: int | None, asked: Mapping[str, Asked] = NOTHING_ASKED
+) -> list[str]:
     """The lines of ``task list``; on a narrow terminal columns are dropped in favour of the description."""
     rows = [["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "DESCRIPTION"]]
     rows += [
         [
             str(one["number"]),
-            STATES.get(one["status"]["type"], one["status"]["type"]),
+            _state_label(board_state(one, asked)),
             truncate(agent_name(one["current_agent"] or ""), 24),
-            f"{duration(now - one['updated_at'] / 1000)} ago",
+            f"{age(now - one['updated_at'] / 1000)} ago",
             str(one["handoff_count"]),
             truncate(one_line(one["description"]), 200),
         ]
@@ -50,6 +74,10 @@ def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
     return format_table(rows, columns)
 
 
+def _state_label(state: str) -> str:
+    return NEEDS_YOU if state == ASKED else STATES.get(state, state)
+
+
 def _room_left(rows: list[list[str]], columns: int) -> int:
     """The width left for the last column."""
     return columns - sum(2 + max(display_width(cell) for cell in cells) for cells in list(zip(*rows, strict=True))[:-1])
@@ -58,15 +86,19 @@ def _room_left(rows: list[list[str]], columns: int) -> int:
 # --- One task -----------------------------------------------------------------------------------------------
 
 
-def task_lines(task: Task, prompts: dict[str, str], now: float, columns: int | None, verbose: bool) -> list[str]:
+def task_lines(
+    task: Task, prompts: dict[str, str], now: float, columns: int | None, verbose: bool, asked: Asked | None = None
+) -> list[str]:
     """The lines of ``task show``."""
+    asked = None if task["status"]["type"] in FINISHED else asked
     attachments = [
         line
         for one in task["attachments"]
         for line in _join_parts([one_line(one["name"]), size(one["size"])], 2, 4, columns)
     ]
     return [
-        *_facts(task, columns),
+        *_facts(task, columns, needs_you=asked is not None),
+        *([] if asked is None else _section("question", _question(asked, columns))),
         *_section("description", _indented(task["description"], 2, columns)),
         *_section("plan", _planned(task, columns)),
         *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, columns, verbose)),
@@ -75,9 +107,15 @@ def task_lines(task: Task, prompts: dict[str, str], now: float, columns: int | N
     ]
 
 
-def _facts(task: Task, columns: int | None) -> list[str]:
+def _question(asked: Asked, columns: int | None) -> list[str]:
+    text = f"{agent_name(str(asked.question.get('agent') or '?'))} {question_text(asked.question, None)}"
+    rows = text.split("\n") if columns is None else fold(text, max(1, columns - 2))
+    return [*(f"  {row}" for row in rows), f"      {asked.reply}"]
+
+
+def _facts(task: Task, columns: int | None, *, needs_you: bool) -> list[str]:
     status = task["status"]
-    word = STATES.get(status["type"], status["type"])
+    word = _state_label(ASKED if needs_you else status["type"])
     facts = {
         "task": f"{task['number']}  {task['id']}",
         "state": word + (f"  {one_line(status['message'])}" if status.get("message") else ""),
@@ -268,7 +306,6 @@ _HISTORY_TEXTS = {
 
 RECENT_SECONDS = 24 * 3600.0
 """For this long a finished task stays on the board."""
-ASKED = "needs_you"
 FINISHED = ("completed", "failed")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "pending": ("pending",),
@@ -298,11 +335,11 @@ _STYLES = {ASKED: "33", "active": "34", "completed": "32", "failed": "31"}
 
 
 def board_columns(
-    tasks: Sequence[Task], asked_at: Mapping[str, float], now: float, everything: bool
+    tasks: Sequence[Task], asked: Mapping[str, Asked], now: float, everything: bool
 ) -> dict[str, list[Task]]:
     """The tasks of each column, the last changed first.
 
-    ``asked_at`` has the time of the oldest open question by task. Tasks that finished long ago are left out unless
+    ``asked`` has the oldest open question by task. Tasks that finished long ago are left out unless
     ``everything`` is asked for.
     """
     shown = [
@@ -312,16 +349,16 @@ def board_columns(
     ]
     return {
         name: sorted(
-            (task for task in shown if board_state(task, asked_at) in states), key=lambda task: -task["updated_at"]
+            (task for task in shown if board_state(task, asked) in states), key=lambda task: -task["updated_at"]
         )
         for name, states in COLUMNS.items()
     }
 
 
-def board_state(task: Task, asked_at: Mapping[str, float]) -> str:
+def board_state(task: Task, asked: Mapping[str, Asked]) -> str:
     """The status of a task, or ``needs_you`` if its agent waits for an answer."""
     status = str(task["status"]["type"])
-    return ASKED if task["id"] in asked_at and status not in FINISHED else status
+    return ASKED if task["id"] in asked and status not in FINISHED else status
 
 
 def seconds_since_change(task: Task, now: float) -> float:
@@ -330,7 +367,7 @@ def seconds_since_change(task: Task, now: float) -> float:
 
 def board_lines(
     columns: Mapping[str, list[Task]],
-    asked_at: Mapping[str, float],
+    asked: Mapping[str, Asked],
     now: float,
     width: int | None,
     everything: bool,
@@ -342,12 +379,12 @@ def board_lines(
     lines: list[Card] = []
     if width is None or width < WIDE:
         for name in named:
-            card_lines = _column(name, columns[name], asked_at, now, width or PIPE_CHARACTERS, everything)
+            card_lines = _column(name, columns[name], asked, now, width or PIPE_CHARACTERS, everything)
             if columns[name]:
                 lines += [*([[]] if lines else []), *([line] for line in card_lines)]
     else:
         room = (width - GAP * (len(named) - 1)) // len(named)
-        pillars = [_column(name, columns[name], asked_at, now, room, everything) for name in named]
+        pillars = [_column(name, columns[name], asked, now, room, everything) for name in named]
         for row in range(max(map(len, pillars))):
             cells = [pillar[row] if row < len(pillar) else ("", "") for pillar in pillars]
             gaps = [" " * (room + GAP - display_width(text)) for text, _ in cells]
@@ -356,44 +393,46 @@ def board_lines(
 
 
 def _column(
-    name: str, tasks: Sequence[Task], asked_at: Mapping[str, float], now: float, room: int, everything: bool
+    name: str, tasks: Sequence[Task], asked: Mapping[str, Asked], now: float, room: int, everything: bool
 ) -> Card:
     lines = [(truncate(f"{TITLES[name]} {len(tasks)}", room), _BOLD)]
     limit = len(tasks) if everything else MAX_CARDS
     for task in tasks[:limit]:
-        lines += [*([("", "")] if len(lines) > 1 else []), *card(task, asked_at, now, room)]
+        lines += [*([("", "")] if len(lines) > 1 else []), *card(task, asked, now, room)]
     if len(tasks) > limit:
         lines += [("", ""), (truncate(f"… {len(tasks) - limit} more: --all", room), _DIM)]
     return lines
 
 
-def card(task: Task, asked_at: Mapping[str, float], now: float, room: int) -> Card:
+def card(task: Task, asked: Mapping[str, Asked], now: float, room: int) -> Card:
     """One task: number and description, agent and time, hand-offs and queue."""
-    state = board_state(task, asked_at)
+    state = board_state(task, asked)
     name = str(task["number"])
     inner = max(1, room - len(name) - 2)
     margin = " " * (len(name) + 2)
     title = f"{name}  {truncate(one_line(task['description']), inner)}"
-    agent, style = _agent_line(task, state, asked_at, now, inner)
+    agent, style = _agent_line(task, state, asked, now, inner)
     handed, queued = task["handoff_count"], task.get("queued") or 0
     counts = [f"{handed} hand-off{'' if handed == 1 else 's'}", *([f"{queued} queued"] if queued else [])]
     joined = " · ".join(counts)
     counts = [joined] if display_width(joined) <= inner else counts
-    lines = [(title, ""), (margin + agent, style), *((margin + line, _DIM) for line in counts)]
+    reply = wrap(asked[task["id"]].reply, inner) if state == ASKED else []
+    lines = [(title, ""), (margin + agent, style), *((margin + line, _BOLD) for line in reply)]
+    lines += [(margin + line, _DIM) for line in counts]
     return [(truncate(line, room), style) for line, style in lines]
 
 
-def _agent_line(task: Task, state: str, asked_at: Mapping[str, float], now: float, room: int) -> tuple[str, str]:
+def _agent_line(task: Task, state: str, asked: Mapping[str, Asked], now: float, room: int) -> tuple[str, str]:
     """``● developer 0:34``; a long name is cut rather than the time."""
     if state in FINISHED:
-        label = f"{_END_LABELS[state]} {duration(seconds_since_change(task, now))}"
+        label = f"{_END_LABELS[state]} {age(seconds_since_change(task, now))}"
         label += " ago" if display_width(label) + 4 <= room else ""
         message = one_line(task["status"].get("message") or "") if state == "failed" else ""
         return f"{label}: {message}" if message else label, _STYLES[state]
     agent = agent_name(task["current_agent"] or "")
     if not agent:
         return f"{STATES[state][0]} no agent", _DIM
-    since = asked_at[task["id"]] if state == ASKED else (task.get("current_since") or task["updated_at"]) / 1000
+    since = asked[task["id"]].at if state == ASKED else (task.get("current_since") or task["updated_at"]) / 1000
     elapsed = duration(now - since)
     glyph = NEEDS_YOU[0] if state == ASKED else STATES["active"][0]
     style = _STYLES[ASKED if state == ASKED else "active"]
