@@ -231,6 +231,41 @@ def test_next_engine_finishes_a_complete_chain(home: Path, project: Path, worker
     asyncio.run(scene())
 
 
+def test_chain_ends_once_when_the_disk_was_full_and_the_server_killed(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the last agent is recorded, that of the chain is not before another server has taken over."""
+    write = Journal.write
+    refused: list[str] = []
+
+    async def full(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
+        ends = [event.run for event in events if event.type == "run.ended"]
+        if any(journal.live[run].kind is not Kind.LEAF for run in ends):
+            refused.extend(ends)
+            raise StoreError("the disk is full")
+        return await write(journal, events, **more)
+
+    async def scene() -> None:
+        monkeypatch.setattr(Journal, "write", full)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("worker -> worker:2", prompt="a")
+            await until(lambda: len(refused) == 6, "the third attempt to record the end of the loop and of the chain")
+            assert [one.kind for one in runner.engine.live()] == [Kind.CHAIN, Kind.LOOP]
+        monkeypatch.setattr(Journal, "write", write)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
+            assert [short(step) for step in ended.steps] == [
+                ("worker", "done", "single_run", 1, 1),
+                ("worker", "failed", "max_iterations", 2, 2),
+            ]
+            events = await runner.events(run)
+            ends = [event["run"] for event in events if event["type"] == "run.ended"]
+            assert (len(ends), ends[-1]) == (len(set(ends)), run.id)
+        assert len(ledger(project)) == 3
+
+    asyncio.run(scene())
+
+
 def test_next_engine_repeats_a_running_gate(home: Path, project: Path, worker: Bin) -> None:
     """Its command is the user's own check; only agents must not run twice."""
     os.mkfifo(project / "gate")
