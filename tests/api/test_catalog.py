@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from api.serving import Server, token_of
 from api.test_app import error_of
+from starlette.requests import Request
+
+from hocket.api import catalog
+from hocket.api.guard import Principal
+from hocket.catalog.cache import Catalogs
+from hocket.catalog.entries import Catalog
+from hocket.catalog.report import find
+from hocket.errors import AgentNotFound
 
 SEEDED = {"developer", "developer-review", "qa", "planner", "orchestrator"}
 KEYS = {"name", "address", "source", "location", "path", "description", "model"}
@@ -211,3 +222,22 @@ def test_discovery_does_not_block_other_requests(shared: Server, other: Path) ->
         answered += 1
     busy.join()
     assert answered > 1
+
+
+def test_names_for_a_hint_are_compared_in_a_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def compared(catalog: Catalog, name: str) -> str:
+        threads.append(threading.current_thread())
+        return find(catalog, name)
+
+    monkeypatch.setattr(catalog, "find", compared)
+    state = SimpleNamespace(
+        engine=SimpleNamespace(
+            home=home, catalogs=Catalogs(str(home)), run_in_folder=lambda _, look_up: asyncio.to_thread(look_up)
+        )
+    )
+    request = SimpleNamespace(app=SimpleNamespace(state=state), scope={"state": {"caller": Principal(None)}})
+    with pytest.raises(AgentNotFound):
+        asyncio.run(catalog.show_agent(cast(Request, request), "planer"))
+    assert threads not in ([], [threading.main_thread()])

@@ -6,9 +6,9 @@ never becomes part of a path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from hocket.api.guard import caller_of, engine_of
 from hocket.api.routing import Operation, get
 from hocket.catalog.entries import Catalog
 from hocket.catalog.report import find
+from hocket.catalog.routing_table import Table
 from hocket.trust.check import configuration, table_of
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
@@ -38,19 +39,19 @@ def operations() -> list[Operation]:
 
 async def list_agents(request: Request, project: Project = None) -> Response:
     """List the agents of ``project``; by default those of the calling run's directory, else the global ones."""
-    table, _ = await _table_and_catalog(request, project)
+    table = await _select(request, project, lambda table, _: table)
     return wire.success([wire.agent_out(row) for row in table["by_name"].values()])
 
 
 async def show_agent(request: Request, name: str, project: Project = None) -> Response:
     """Show one agent by its name or address."""
-    table, catalog = await _table_and_catalog(request, project)
-    return wire.success(wire.agent_detail(table["by_name"][find(catalog, name)]))
+    row = await _select(request, project, lambda table, catalog: table["by_name"][find(catalog, name)])
+    return wire.success(wire.agent_detail(row))
 
 
 async def show_catalog(request: Request, project: Project = None) -> Response:
     """Show the routing table: agents by name, tag and location, overrides and problems."""
-    return wire.success((await _table_and_catalog(request, project))[0])
+    return wire.success(await _select(request, project, lambda table, _: table))
 
 
 async def list_chains(request: Request, project: Project = None) -> Response:
@@ -69,17 +70,18 @@ def _location(request: Request, project: str | None) -> tuple[str | None, Mappin
     return run.cwd if project is None else project, engine_of(request).environment(run)
 
 
-async def _table_and_catalog(request: Request, project: str | None) -> tuple[dict[str, Any], Catalog]:
+async def _select(request: Request, project: str | None, select: Callable[[Table, Catalog], Table]) -> Table:
+    """Return what is selected from the routing table, in a thread: the names for a hint are slow to compare."""
     project, env = _location(request, project)
     engine = engine_of(request)
     home = str(engine.home)
 
-    def look_up() -> tuple[dict[str, Any], Catalog]:
+    def look_up() -> Table:
         if project is not None:
             check_directory(project)
         approvals, problems = configuration(project or home, home, env)
         catalog = engine.catalogs.get(project, env, approvals.config, approvals)
         whole = replace(catalog, problems=(*catalog.problems, *problems))
-        return table_of(whole, approvals), catalog
+        return select(table_of(whole, approvals), catalog)
 
     return await engine.run_in_folder(project or home, look_up)
