@@ -24,7 +24,7 @@ from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.report import find
 from hocket.config.settings import Config
 from hocket.errors import AgentNotFound, BadDefinition, SecurityError
-from hocket.providers.claude.launch import tools_of
+from hocket.providers.claude.privileges import allowed_names
 from hocket.providers.definition_files import REFUSED
 
 DEVELOPER = {
@@ -171,13 +171,13 @@ def test_the_five_may_hand_over_and_never_work_unasked() -> None:
         assert (default["specPath"], default["permissionMode"]) == (f"agents/{default['name']}.md", "acceptEdits")
         assert "Bash(hocket handoff *)" in default["allowedTools"]
         assert "Bash(scripts/agent/handoff.sh *)" in default["allowedTools"]
-        assert "Bash" in tools_of(default["allowedTools"])
+        assert "Bash" in allowed_names(default["allowedTools"])
         assert "Bash" not in default["allowedTools"].split()
 
 
 @pytest.mark.req("S2-19")
 def test_only_those_who_write_may_edit() -> None:
-    writing = {default["name"] for default in DEFAULTS if "Edit" in tools_of(default["allowedTools"])}
+    writing = {default["name"] for default in DEFAULTS if "Edit" in allowed_names(default["allowedTools"])}
     assert writing == {"developer", "qa"}
 
 
@@ -206,7 +206,7 @@ def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> Non
     assert "You write no code yourself." in told
     assert "no other way to start an agent" in told
     tools = next(default["allowedTools"] for default in DEFAULTS if default["name"] == "orchestrator")
-    assert {"Task", "Agent", "Edit", "Write"}.isdisjoint(tools_of(tools))
+    assert {"Task", "Agent", "Edit", "Write"}.isdisjoint(allowed_names(tools))
 
 
 @pytest.mark.req("S2-76")

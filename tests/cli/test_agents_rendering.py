@@ -185,6 +185,6 @@ def test_origin_names_the_replaced_value() -> None:
         "candidates": [],
         "fields": [{**field, "instead_of": None}, {**field, "field": "model", "instead_of": "opus"}],
     }
-    lines = why_lines(found["by_name"]["a"], why, PIPE)
+    lines = why_lines({**found["by_name"]["a"], "note": None, **why}, PIPE)
     assert "args   --x 'a b'  (/p/hocket.toml)" in lines
     assert "model  --x, a b  (/p/hocket.toml, instead of opus)" in lines

@@ -16,7 +16,8 @@ from hocket.errors import BadDefinition, PromptError, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
 from hocket.providers.base import Launch, LaunchRequest, OwnServer
 from hocket.providers.claude.frontmatter import texts
-from hocket.providers.claude.launch import bound, launch, tools_of
+from hocket.providers.claude.launch import bound, launch
+from hocket.providers.claude.privileges import allowed_names
 from hocket.providers.launching import DEFAULT_PROMPT
 
 FIELDS = {"description": "reviews", "prompt": "You review.", "tools": ["Read"]}
@@ -296,7 +297,7 @@ def test_model_of_alias_precedes_definition_and_default(
     ],
 )
 def test_tools_are_derived_from_permissions(allowed: str, tools: tuple[str, ...]) -> None:
-    assert tools_of(allowed) == tools
+    assert allowed_names(allowed) == tools
 
 
 @pytest.mark.req("S2-62", "S2-66")

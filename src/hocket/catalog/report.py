@@ -241,22 +241,32 @@ def trust_line(agent: Mapping[str, Any]) -> str | None:
 # --- Why ----------------------------------------------------------------------------------------------------
 
 
-def why(catalog: Catalog, table: Table, name: str, config: Config) -> dict[str, Any]:
-    """Return why this agent won: candidates, properties, what it hides, whether it needs approval."""
-    agent = table["by_name"][name]
-    copied = ("name", "address", "location", "source", "path", "shadows", "needs_trust")
+def why(catalog: Catalog, table: Table, name: str, config: Config, used: AgentEntry | None = None) -> dict[str, Any]:
+    """Return why an agent of the catalog is used: candidates, properties, what it hides, whether it needs approval.
+
+    ``used`` is the entry that a run uses, which an alias or a program may replace.
+    """
+    agent, entry = table["by_name"][name], catalog.ranked[name][0]
+    metadata = agent["full_metadata"]
+    if used not in (None, entry) and entry.source != ALIAS:
+        entry, metadata = used, used.metadata
+    copied = ("name", "address", "shadows", "needs_trust")
     return {
         **{key: agent[key] for key in copied},
-        "candidates": list(candidates(catalog, name)),
-        "fields": fields(catalog.ranked[name][0], agent, config),
+        "location": LOCATIONS[entry.source],
+        "source": entry.source,
+        "path": entry.path,
+        "candidates": list(candidates(catalog, name, used or entry)),
+        "fields": fields(entry, metadata, config),
         "note": note(agent),
         "trust": trust_line(agent),
     }
 
 
-def candidates(catalog: Catalog, name: str) -> Iterator[dict[str, Any]]:
+def candidates(catalog: Catalog, name: str, used: AgentEntry | None) -> Iterator[dict[str, Any]]:
     """Yield every place with what it has under a name, highest precedence first."""
     entries = catalog.ranked[name]
+    winner = entries[0] if entries[0].source == ALIAS else used
     paths = [entry.path for entry in entries]
     # Unused files that probably have this name.
     unused = [
@@ -276,31 +286,34 @@ def candidates(catalog: Catalog, name: str) -> Iterator[dict[str, Any]]:
             here = [entry for entry in unplaced if _is_in(entry.path, place.path)]
             unplaced = [entry for entry in unplaced if entry not in here]
             left_out = [problem for problem in unused if _is_in(problem.path, place.path)]
-            yield from (_candidate(entry, entries[0]) for entry in here)
+            yield from (_candidate(entry, winner) for entry in here)
             for one in left_out:
-                yield _candidate_row(LEFT_OUT, source, one.path, one.line, one.reason)
+                yield candidate_row(LEFT_OUT, source, one.path, one.line, one.reason)
             if not here and not left_out:
-                yield _candidate_row(NOTHING_HERE if place.exists else ABSENT, source, place.path)
-        yield from (_candidate(entry, entries[0]) for entry in unplaced)
+                yield candidate_row(NOTHING_HERE if place.exists else ABSENT, source, place.path)
+        yield from (_candidate(entry, winner) for entry in unplaced)
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _candidate(entry: AgentEntry, winner: AgentEntry) -> dict[str, Any]:
+def _candidate(entry: AgentEntry, winner: AgentEntry | None) -> dict[str, Any]:
     if entry is winner:
-        return _candidate_row(USED, entry.source, entry.path, entry.lines.get("name"))
+        return candidate_row(USED, entry.source, entry.path, entry.lines.get("name"))
+    if winner is None or SOURCES.index(winner.source) > SOURCES.index(entry.source):
+        reason = "a default agent of Hocket hides no program of that name"
+        return candidate_row(SHADOWED, entry.source, entry.path, None, reason)
     reason = f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
     if entry.source == winner.source:
         reason = "a nearer one has the same name"
-    return _candidate_row(SHADOWED, entry.source, entry.path, entry.lines.get("name"), reason)
+    return candidate_row(SHADOWED, entry.source, entry.path, entry.lines.get("name"), reason)
 
 
-def _candidate_row(
+def candidate_row(
     verdict: str, source: str, path: str, line: int | None = None, reason: str | None = None
 ) -> dict[str, Any]:
-    return {"verdict": verdict, "source": LOCATIONS[source], "path": path, "line": line, "reason": reason}
+    return {"verdict": verdict, "source": LOCATIONS.get(source, source), "path": path, "line": line, "reason": reason}
 
 
 # --- Properties ---------------------------------------------------------------------------------------------
@@ -312,7 +325,7 @@ _RENAMED = {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}
 _ALIAS_FIELDS = ("model", "permission_mode", "allowed_tools", "args", *_RENAMED)
 
 
-def fields(entry: AgentEntry, agent: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:
+def fields(entry: AgentEntry, metadata: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:
     """Return each property of an agent with its origin: file and line, configuration, or default.
 
     ``instead_of`` is the definition's value that the configuration replaces.
@@ -336,7 +349,7 @@ def fields(entry: AgentEntry, agent: Mapping[str, Any], config: Config) -> list[
     own = {"name": entry.name, "description": entry.description or None, "version": entry.version}
     if entry.version == _VERSION and "version" not in entry.lines:
         own["version"] = None
-    written = own | {key: value for key, value in agent["full_metadata"].items() if spelled(key) not in own}
+    written = own | {key: value for key, value in metadata.items() if spelled(key) not in own}
     for key, value in written.items():
         if value is not None:
             add(_RENAMED.get(spelled(key), spelled(key)), value, origin, entry.path, entry.lines.get(key))
@@ -348,8 +361,13 @@ def fields(entry: AgentEntry, agent: Mapping[str, Any], config: Config) -> list[
             before = found.get(field)
             hidden = before["value"] if before and before["origin"] == "file" else None
             add(field, list(value) if isinstance(value, tuple) else value, "configuration", alias.source, None, hidden)
-    order = [*_FIRST, *(field for field in found if field not in _FIRST)]
-    return [found[field] for field in order if field in found]
+    return in_order(found)
+
+
+def in_order(rows: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of properties, the usual ones first."""
+    order = [*_FIRST, *(field for field in rows if field not in _FIRST)]
+    return [rows[field] for field in order if field in rows]
 
 
 def spelled(key: str) -> str:

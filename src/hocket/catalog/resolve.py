@@ -24,6 +24,8 @@ from hocket.providers.base import Program
 from hocket.providers.defining import DEFINING_PROVIDER, DEFINITIONS
 
 EXECUTABLE = "executable"
+CLI, ON_PATH, BY_PATH = "cli", "PATH", "path"
+"""Where an agent comes from that is in no catalog."""
 _CLIS = {one.program.name: provider for provider, one in PROVIDERS.items() if one.program is not None}
 """The providers of CLIs that a bare name runs, by the name of their program."""
 _MOST_LISTED = 30
@@ -47,6 +49,23 @@ class UncheckedAgent:
     """Why its CLI cannot be run; raised after the check of trust."""
 
 
+class Meaning(NamedTuple):
+    """What a name or path stands for, before anything of it is read."""
+
+    target: str
+    """The name itself, or what its alias stands for."""
+    source: str | None
+    """The location of the entry, or one of ``CLI``, ``ON_PATH`` and ``BY_PATH``; None if nothing has that name."""
+    alias: AgentConfig | None = None
+    entry: AgentEntry | None = None
+    provider: str | None = None
+    """The provider of the CLI with that name, also if it is not what is used."""
+    program: str | None = None
+    """The program of that name on PATH, also if it is not what is used."""
+    blocked: str | None = None
+    """A file of that name on PATH that is not executable."""
+
+
 class _Caller(NamedTuple):
     """Where something is looked up, and by which name."""
 
@@ -63,15 +82,34 @@ def resolve(
 ) -> UncheckedAgent:
     """Return the agent that a step's text means. Raises if there is none.
 
-    A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file. ``catalog`` is
-    called only for names.
+    ``catalog`` is called only for names.
     """
     catalog = catalog or (lambda: discover(cwd, env, config.home, config))
+    meant = meaning(name, cwd, env, config, catalog)
+    caller = _Caller(name, cwd, env, config, meant.alias, catalog)
+    found = _by_path(meant.target, caller) if meant.source == BY_PATH else _by_name(meant, caller)
+    return replace(found, name=name, agent=_with_alias(found.agent, name, meant.alias), alias=meant.alias)
+
+
+def meaning(name: str, cwd: str, env: Mapping[str, str], config: Config, catalog: Callable[[], Catalog]) -> Meaning:
+    """Decide what a step's text stands for.
+
+    A name is an alias of the configuration; it, or what its alias stands for, is in the catalog, the name of a CLI, or
+    a program on PATH, in this order. A path forces the file.
+    """
     alias = None if is_path(name) else _alias(name, config, catalog)
     target = alias.path or name if alias else check_agent(name, "agent")
-    caller = _Caller(name, cwd, env, config, alias, catalog)
-    found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
-    return replace(found, name=name, agent=_with_alias(found.agent, name, alias), alias=alias)
+    if is_path(target):
+        return Meaning(target, BY_PATH, alias)
+    # An alias stands for a definition or a program, never for another alias.
+    entries = [one for one in catalog().find(target) if one.source != ALIAS]
+    on_path = search(target, cwd, env)
+    if on_path.program:
+        # Hocket's unchanged default agents hide no program.
+        entries = [one for one in entries if not is_seeded(one)]
+    entry, provider = next(iter(entries), None), _CLIS.get(target)
+    source = LOCATIONS[entry.source] if entry else CLI if provider else ON_PATH if on_path.program else None
+    return Meaning(target, source, alias, entry, provider, on_path.program, on_path.blocked)
 
 
 def _alias(name: str, config: Config, catalog: Callable[[], Catalog]) -> AgentConfig | None:
@@ -108,28 +146,22 @@ def _by_path(target: str, caller: _Caller) -> UncheckedAgent:
     if DEFINITIONS.is_definition_path(path):
         return _defined_at(path, caller)
     check_program(path, target)
-    return UncheckedAgent(target, Agent(target, EXECUTABLE, path, "path"))
+    return UncheckedAgent(target, Agent(target, EXECUTABLE, path, BY_PATH))
 
 
-def _by_name(name: str, caller: _Caller) -> UncheckedAgent:
-    """Look in the catalog, among the names of CLIs, then on PATH."""
-    candidates = caller.catalog().find(name)
-    # An alias stands for a definition or a program, never for another alias.
-    entry = next((one for one in candidates if one.source != ALIAS), None)
-    # Hocket's unchanged default agents hide no program.
-    if entry and not (is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program):
-        return _of_entry(entry, caller, name)
-    if _CLIS.get(name) == DEFINING_PROVIDER:
-        return _defined(None, "cli", None, None, caller)
-    if name in _CLIS:
-        return UncheckedAgent(name, Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli"))
-    found = search(name, caller.cwd, caller.env)
-    if found.program is None:
-        raise _not_found(name, found.blocked, caller)
-    program = found.program
-    if DEFINITIONS.is_definition_path(program):
-        return _defined_at(program, caller)
-    return UncheckedAgent(name, Agent(name, EXECUTABLE, program, "PATH"))
+def _by_name(meant: Meaning, caller: _Caller) -> UncheckedAgent:
+    name = meant.target
+    if meant.entry:
+        return _of_entry(meant.entry, caller, name)
+    if meant.provider == DEFINING_PROVIDER:
+        return _defined(None, CLI, None, None, caller)
+    if meant.provider:
+        return UncheckedAgent(name, Agent(name, meant.provider, _cli_program(meant.provider, caller), CLI))
+    if meant.program is None:
+        raise _not_found(name, meant.blocked, caller)
+    if DEFINITIONS.is_definition_path(meant.program):
+        return _defined_at(meant.program, caller)
+    return UncheckedAgent(name, Agent(name, EXECUTABLE, meant.program, ON_PATH))
 
 
 def _absolute(target: str, caller: _Caller) -> str:
@@ -190,7 +222,7 @@ def _defined_at(path: str, caller: _Caller) -> UncheckedAgent:
         definition = read_definition(inside)
     own = DEFINITIONS.user_folder(caller.cwd, caller.env)
     owner = None if own and os.path.realpath(own) == os.path.realpath(folder) else project
-    return _defined(definition, "path", owner, project, caller)
+    return _defined(definition, BY_PATH, owner, project, caller)
 
 
 def _named_by_path(file: str, name: str, folder: str) -> Definition:

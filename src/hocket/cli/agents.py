@@ -9,12 +9,14 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.catalog import report
 from hocket.catalog.discovery import discover, require_agents
 from hocket.catalog.entries import LOCATIONS, Catalog
+from hocket.catalog.explanation import explain
 from hocket.catalog.report import (
     ABSENT,
     DROPPED,
@@ -37,7 +39,7 @@ from hocket.cli.format import display_width, paint, truncate, typable, wrap
 from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.errors import BadDirectory, HocketError
 from hocket.trust.approvals import Approvals
-from hocket.trust.check import configuration, table_of
+from hocket.trust.check import authorize, configuration, table_of
 from hocket.views.text import one_line, strip_controls
 
 Row = Mapping[str, Any]
@@ -72,12 +74,14 @@ def agents(
     catalog, approvals = _discover(_directory(project), strict)
     table = table_of(catalog, approvals)
     if name is not None:
-        agent = table["by_name"][report.find(catalog, name)]
-        reasons = report.why(catalog, table, agent["name"], approvals.config) if why else None
-        if as_json:
-            access.write_json(agent if reasons is None else reasons)
+        if why:
+            env, cwd = config.process_environment(), catalog.cwd or access.directory(None)
+            allowed = partial(authorize, cwd=cwd, approvals=approvals, catalog=lambda: catalog)
+            agent = explain(name, catalog, table, approvals.config, env, allowed)
         else:
-            access.write_lines(detail(agent, _page()) if reasons is None else why_lines(agent, reasons, _page()))
+            agent = table["by_name"][report.find(catalog, name)]
+        show = why_lines if why else detail
+        access.write_json(agent) if as_json else access.write_lines(show(agent, _page()))
         return 0
     # Show everything that was found before the error that there is no agent.
     _show_all(table, as_json, as_report, trace)
@@ -307,7 +311,7 @@ def _needing_trust(title: str, agents: Sequence[Row], page: AgentsPage) -> list[
     for agent in agents:
         lines += _marked("◆", one_line(agent["name"]), page.sentence("; ".join(agent["needs_trust"])), page)
         # A command to copy, so it is never cut.
-        lines.append(f"    {strip_controls(typable(trust_line(agent) or ''))}")
+        lines.append(f"    {strip_controls(typable(agent.get('trust') or trust_line(agent) or ''))}")
     return lines
 
 
@@ -363,25 +367,28 @@ def detail(agent: Row, page: AgentsPage) -> list[str]:
         lines.append(page.paint(name.ljust(indent), DIM) + first)
         lines += [" " * indent + line for line in rest]
     more = f"hocket run {agent['address']} · hocket agents {agent['address']} --why"
-    return [*lines, *_closing(agent, page), "", *(page.paint(line, DIM) for line in page.wrapped(more, 0))]
+    lines += _closing(note(agent, page.shown), agent, page)
+    return [*lines, "", *(page.paint(line, DIM) for line in page.wrapped(more, 0))]
 
 
-def _closing(agent: Row, page: AgentsPage) -> list[str]:
-    text = note(agent, page.shown)
-    lines = ["", *page.wrapped(one_line(text), 0)] if text else []
+def _closing(text: str | None, agent: Row, page: AgentsPage) -> list[str]:
+    lines = ["", *page.wrapped(page.sentence(text), 0)] if text else []
+    if agent.get("problem"):
+        lines += ["", *page.wrapped(page.sentence(f"A run is refused: {agent['problem']}"), 0)]
     return lines + (["", *_needing_trust("It needs your approval", [agent], page)] if agent["needs_trust"] else [])
 
 
 # --- Why ----------------------------------------------------------------------------------------------------
 
 
-def why_lines(agent: Row, why: Row, page: AgentsPage) -> list[str]:
+def why_lines(why: Row, page: AgentsPage) -> list[str]:
     """Where a name was looked up, and where each property of the agent comes from."""
-    lines = [page.paint(one_line(selected(agent)), BOLD), "", page.paint("Candidates (the first one is used)", DIM)]
+    lines = [page.paint(one_line(selected(why)), BOLD), "", page.paint("Candidates (✓ is used)", DIM)]
     for candidate in why["candidates"]:
         lines += _candidate_lines(candidate, page)
     lines += ["", page.paint("Properties", DIM)]
-    return lines + _property_lines(why["fields"], page) + _closing(agent, page)
+    lines += _property_lines(why["fields"], page)
+    return lines + _closing(why["note"], why, page)
 
 
 def _candidate_lines(candidate: Row, page: AgentsPage) -> list[str]:

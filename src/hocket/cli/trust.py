@@ -24,7 +24,7 @@ from hocket.config.settings import Config, approve_command, edge_command
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
 from hocket.providers.claude.paths import is_definition_path, marker
-from hocket.providers.claude.privileges import mode_with, permission_mode
+from hocket.providers.claude.privileges import mode_of, mode_with
 from hocket.providers.definition_files import Privilege
 from hocket.trust.approvals import (
     FILE,
@@ -311,8 +311,7 @@ def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_
         if started.provider == PROGRAM:
             what = f"which is a plain program ({started.path}) with your own permissions"
         else:
-            own = started.permission_mode or permission_mode(started.definition)
-            mode = mode_with(started.args, own or approvals.config.claude.permission_mode)
+            mode = mode_with(started.args, mode_of(started, approvals.config.claude.permission_mode))
             what = f"in its own permission mode, {mode}, regardless of the mode of the first"
         access.write_lines(
             [

@@ -305,7 +305,7 @@ def check_arguments(
     """Raise NotTrusted if an untrusted project gives a CLI an argument by which it could do more."""
     if agent.provider == PROGRAM or given.project is None:
         return ()
-    mode = agent.permission_mode or PRIVILEGES.permission_mode(agent.definition) or default_mode
+    mode = PRIVILEGES.mode_of(agent, default_mode)
     found = widening_of(agent, given.args, mode, given.before)
     if not found:
         return ()

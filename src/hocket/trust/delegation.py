@@ -169,9 +169,7 @@ def grant(
     if agent.provider == PROGRAM:
         delegation = _check_program(caller, wanted, known, approvals, catalog) if caller is not None else None
         return GrantedAgent(agent, None, known.name, untrusted, delegation=delegation)
-    own = PRIVILEGES.mode_with(
-        agent.args, agent.permission_mode or PRIVILEGES.permission_mode(agent.definition) or wanted.mode
-    )
+    own = PRIVILEGES.mode_with(agent.args, PRIVILEGES.mode_of(agent, wanted.mode))
     if caller is None:
         return GrantedAgent(agent, PRIVILEGES.mode_with(wanted.typed, own), known.name, untrusted)
     mode = _mode(caller, own, is_free=approvals.allows(caller.known, known))

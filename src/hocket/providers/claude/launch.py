@@ -15,6 +15,7 @@ from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
 from hocket.providers.claude.conversation import checked_prompt
 from hocket.providers.claude.frontmatter import texts
+from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
 from hocket.providers.launching import CONTINUE, check_arguments, check_total, step_instructions
 
 _DEFINITIONS = "agents.json"
@@ -53,8 +54,7 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
         raise UsageError(f"{agent.name}: {taken[0]} cannot be passed on: Hocket sets it", "hocket run AGENT")
     definition = ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", name) if name is not None else ()
     argv = (agent.path, *_STREAMS, *_servers(request), "--session-id", SESSION, *work, *definition, *given)
-    own_model = _named(agent.definition.fields.get("model")) if agent.definition else None
-    model = _named(agent.model) or own_model or _named(request.model)
+    model = model_of(agent, request.model)
     env = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**request.env, **env})
     prompt = checked_prompt(agent.name, request.prompt)
@@ -83,13 +83,13 @@ def bound(argv: Sequence[str], usd: float) -> tuple[str, ...]:
 def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
     if request.on_question not in _QUESTIONS:
         raise UsageError(f"invalid on_question: {request.on_question!r}", f"choose {', '.join(_QUESTIONS)}")
-    fields = agent.definition.fields if agent.definition else {}
     # For a definition's own model there is no flag: the CLI applies it by itself.
-    model = _named(agent.model) or (None if _named(fields.get("model")) else _named(request.model))
+    flagged = replace(agent, definition=None)
+    model = model_of(flagged, None if model_of(agent, None) else request.model)
     instructions = step_instructions(request)
     return (
         "--permission-mode",
-        _permission_mode(agent.name, agent.permission_mode or fields.get("permissionMode"), request),
+        _checked_mode(agent.name, mode_of(agent, request.permission_mode)),
         # The flags for tools take all values that follow, so a flag of ours must follow, not an argument of the user.
         *_tools(agent.allowed_tools or "", request.own_server.rules if request.own_server else ()),
         *_QUESTIONS[request.on_question],
@@ -100,15 +100,10 @@ def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
     )
 
 
-def _permission_mode(agent: str, own: object, request: LaunchRequest) -> str:
-    mode = own or request.permission_mode
-    if not isinstance(mode, str) or mode not in PERMISSION_MODES:
+def _checked_mode(agent: str, mode: str) -> str:
+    if mode not in PERMISSION_MODES:
         raise UsageError(f"invalid permission mode of {agent}: {mode!r}", f"choose {', '.join(PERMISSION_MODES)}")
     return mode
-
-
-def _named(model: object) -> str | None:
-    return model if isinstance(model, str) and model not in ("", "inherit") else None
 
 
 def _files(agent: Agent, request: LaunchRequest) -> Mapping[str, str]:
@@ -204,18 +199,12 @@ def _parsed_settings(agent: str, given: str) -> dict[str, Any]:
 # --- Tools --------------------------------------------------------------------------------------------------
 
 
-def tools_of(allowed: str) -> tuple[str, ...]:
-    """The tools in a list of permissions: without qualifiers, each once, in order."""
-    names = (entry.partition("(")[0].strip() for entry in texts(allowed, at_spaces=True))
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
     """The CLI splits at commas outside parentheses too, so qualifiers arrive whole.
 
     ``--tools`` restricts only the CLI's own tools; those of MCP servers are all offered.
     """
     entries = texts(allowed, at_spaces=True)
-    known = ("--tools", ",".join(tools_of(allowed))) if entries else ()
+    known = ("--tools", ",".join(allowed_names(allowed))) if entries else ()
     permitted = ",".join((*entries, *own))
     return (*known, *(("--allowedTools", permitted) if permitted else ()))

@@ -11,8 +11,9 @@ from typing import Any
 
 from hocket.config import BYPASS
 from hocket.config.settings import is_wider
-from hocket.model import Definition
+from hocket.model import Agent, Definition
 from hocket.providers.claude import servers as server_files
+from hocket.providers.claude.frontmatter import texts
 from hocket.providers.definition_files import Privilege, Widening
 
 # --- Definitions --------------------------------------------------------------------------------------------
@@ -50,6 +51,37 @@ def requests(definition: Definition, ceiling: str) -> Iterator[Privilege]:
 
 def permission_mode(definition: Definition | None) -> str | None:
     return definition.fields.get(_MODE_KEY) if definition else None
+
+
+def mode_of(agent: Agent, default: str) -> str:
+    """The permission mode of an agent before its arguments: its own, that of its definition, else the default."""
+    return agent.permission_mode or permission_mode(agent.definition) or default
+
+
+def model_of(agent: Agent, default: str | None) -> str | None:
+    """The model of an agent; None for that of the CLI."""
+    own = agent.definition.fields.get("model") if agent.definition else None
+    models = (model for model in (agent.model, own, default) if isinstance(model, str))
+    return next((model for model in models if model not in ("", "inherit")), None)
+
+
+def tools_of(agent: Agent) -> tuple[str, ...] | None:
+    """The tools that an agent has; None for all."""
+    if texts(agent.allowed_tools or "", at_spaces=True):
+        return allowed_names(agent.allowed_tools or "")
+    own = agent.definition.fields.get("tools") if agent.definition else None
+    return None if own is None else tuple(texts(own))
+
+
+def allowed_names(allowed: str) -> tuple[str, ...]:
+    """The tools in a list of permissions: without qualifiers, each once, in order."""
+    names = (entry.partition("(")[0].strip() for entry in texts(allowed, at_spaces=True))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def names_in(value: object) -> object:
+    """A value to compare: a list of tools in any of its forms."""
+    return texts(value) if isinstance(value, str | list | tuple) else value
 
 
 def with_permission_mode(definition: Definition, mode: str) -> Definition:
