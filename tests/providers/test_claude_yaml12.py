@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from hocket.providers.claude.yaml12 import FIRST_LINE, Unusable, load
 
@@ -80,3 +81,13 @@ def test_too_many_aliases_or_levels_are_refused(text: str) -> None:
     with pytest.raises(Unusable) as caught:
         load(text)
     assert caught.value.fault.ours
+
+
+@pytest.mark.parametrize("has_libyaml", [True, False])
+def test_half_a_character_is_refused_with_or_without_libyaml(
+    monkeypatch: pytest.MonkeyPatch, has_libyaml: bool
+) -> None:
+    if not has_libyaml:
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    with pytest.raises(Unusable, match="invalid Unicode character escape code"):
+        load('x: 1\ny: "\\ud800"')

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hocket.input_limits import is_text
 from hocket.providers.definition_files import REFUSED, SKIPPED, Fault, Head
 
 FIRST_LINE = 2
@@ -133,6 +134,8 @@ class _Builder:
             text = text.translate(self._restore)
         if event.style in _QUOTES:
             self._check_indent(event.start_mark.line, event.end_mark.line, "")
+            if not is_text(text):  # only libyaml, which may be missing, refuses half a character itself
+                raise Unusable(event.start_mark.line, "is not YAML: found invalid Unicode character escape code")
             return text
         if event.style in _BLOCKS and event.start_mark.column <= self._indent:
             raise Unusable(event.start_mark.line, "is not YAML: a block scalar is not indented more than its key")
