@@ -375,6 +375,14 @@ def test_user_chains_are_a_fallback(project: Path, home: Path) -> None:
     assert list(load(str(project), str(home), environ).chains) == ["ours"]
 
 
+def test_unreadable_replaced_chains_are_an_error(project: Path, home: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(project / "xdg")}
+    chains_json(project, {"chains": {"ours": {"steps": [{"agent": "a"}]}}})
+    (project / "xdg" / "hocket" / "chains.json").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"xdg/hocket/chains.json: it is not a regular file"):
+        load(str(project), str(home), environ)
+
+
 @pytest.mark.req("S1-B08")
 def test_unknown_chain_lists_searched_paths(project: Path, home: Path) -> None:
     with pytest.raises(ConfigError) as caught:

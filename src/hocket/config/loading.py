@@ -41,9 +41,10 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
     own = [part for part in parts if part.file.project is None]
     modes = (part.claude.get("permission_mode") for part in own)
     own_mode = next((mode for mode in modes if mode), ClaudeConfig().permission_mode)
-    with suppress(ConfigError):  # errors in a hidden file do not matter
-        hidden = [file for file in searched if file not in counting]
-        own += [parse(file, text, user) for file in hidden if (text := _read(file.path)) is not None]
+    # What the user's file defines decides what a project replaces, so it must be readable.
+    hidden = [(file, _read(file.path)) for file in searched if file not in counting]
+    with suppress(ConfigError):  # other errors in a hidden file do not matter
+        own += [parse(file, text, user) for file, text in hidden if text is not None]
     projects = _merged(part.projects for part in parts)
     own_projects = _merged(part.projects for part in parts if part.file.project is None)
     return Config(
