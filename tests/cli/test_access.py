@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli import access
+from hocket.errors import BadDirectory
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,14 @@ def test_configured_variables_are_sent(
     monkeypatch.setenv("EXTRA", "more")
     (tmp_path / "hocket.toml").write_text(text)
     assert ("EXTRA" in access.environment(str(tmp_path))) is passed
+
+
+def test_lost_working_directory_hints_at_cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(BadDirectory, match="no longer exists") as caught:
+        access.directory(None)
+    assert "--cwd" in str(caught.value.hint)
+    assert access.directory("/tmp") == "/tmp"

@@ -90,7 +90,9 @@ def directory(given: str | None) -> str:
     try:
         return os.path.abspath(given or os.getcwd())
     except OSError as error:
-        raise BadDirectory("the current directory no longer exists", "change to one that does") from error
+        raise BadDirectory(
+            "the current directory no longer exists", "change to one that does, or give --cwd if the command has it"
+        ) from error
 
 
 def environment(cwd: str) -> dict[str, str]:
