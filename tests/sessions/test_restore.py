@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE
+from workflows.repositories import make_repository
 from world import Bin, Hocket
 
 from hocket.sessions.home import DATABASE
@@ -51,6 +52,19 @@ def test_damaged_database_is_refused_until_it_is_restored(hocket: Hocket, damage
         ended = json.loads(hocket("wait", run["id"], "--json").stdout)
         assert (ended["exit_code"], ended["result"], ended["prompt"]) == (code, f"said {word}\n", "hurry")
         assert hocket("wait", run["id"]).returncode == (0 if code == 0 else 1)
+
+
+def test_restored_run_has_no_recorded_start(hocket: Hocket, damaged: Path) -> None:
+    assert hocket("doctor", "--restore").returncode == 0
+    run = hocket.runs()[0]
+    assert "no git repository: files by their modification time" in hocket("diff", run["id"]).stderr
+    make_repository(hocket.cwd)
+    unknown = hocket("diff", run["id"])
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == (
+        f"hocket: the state of {hocket.cwd} is not known from before the run: run {run['number']} was restored, started"
+        " by an earlier version, or not started by this server\n"
+    )
 
 
 def test_a_sound_database_is_left_alone(hocket: Hocket, agent: Bin, home: Path) -> None:

@@ -397,7 +397,7 @@ def diff(ref: str, stat: bool, as_json: bool) -> int:
         access.write_json(found)
         return 0 if is_known else 1
     body, remarks = "".join(diff_lines(found)), diff_remarks(found)
-    if is_terminal:
+    if is_terminal and body:
         access.page("".join(f"{line}\n" for line in remarks) + terminal_patch(body))
     else:
         access.write(body)

@@ -25,7 +25,7 @@ RECORD_SECONDS = 3.0
 MOST_RECORDED = 200
 """Uncommitted paths that are recorded at a start. With more, none of them can be told apart."""
 DIFF_SECONDS = 60.0
-MOST_TEXT = 16 * 1024**2
+MOST_TEXT = 8 * 1024**2
 MOST_UNKNOWN = 10_000
 NAMED = 5
 

@@ -128,7 +128,7 @@ def _steps(run: Run, chain: BoundChain) -> Collection[int]:
 def _unrecorded(directory: str, run: Run) -> DirectoryStart:
     """The state of a directory of which no state was recorded: without git the times of its files are enough."""
     top = directory_diff.repository_above(os.path.realpath(directory))
-    why = f"run {run.number} was started by an earlier version, or was not started by this server"
+    why = f"run {run.number} was restored, started by an earlier version, or not started by this server"
     return DirectoryStart(directory, top, why=why if top is not None else None)
 
 
