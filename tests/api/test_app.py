@@ -252,6 +252,7 @@ BAD_QUERIES = [
     *("/api/runs?limit=0", "/api/runs?limit=x", "/api/runs?limit=99999", "/api/runs?all=perhaps"),
     *("/api/runs?status=fine", "/api/runs?since=soon", "/api/runs?since=nan", "/api/runs?since=-1"),
     *("/api/runs?project=relative", "/api/runs?agent="),
+    *("/api/runs/1/diff?text=all", "/api/runs/1/diff?columns=1"),
     *("/api/runs/1/output?offset=-1", f"/api/runs/1/output?offset={9**30}", "/api/runs/1/output?stream=in"),
     "/api/runs/1/events?follow=perhaps",
 ]

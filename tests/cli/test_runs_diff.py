@@ -243,3 +243,4 @@ def test_terminal_gets_colours_and_the_users_pager(
     assert "\x1b[32m+\x1b[m\x1b[32mevil text" in paged, "colours of git, and no other codes"
     plain = "\n".join(lines_at(80, hocket.cwd, "diff", run, GIT_PAGER="cat", NO_COLOR="1"))
     assert "+evil text" in plain
+    assert "+evil text" in lines_at(80, hocket.cwd, "diff", run, GIT_PAGER="/nonexistent 2> /dev/null"), "no such pager"

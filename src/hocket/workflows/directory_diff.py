@@ -20,7 +20,7 @@ from hocket.keeper.programs import ToolResult
 from hocket.workflows.directory_state import MOST_ENTRIES, walk
 from hocket.workflows.git import Git, error_text, text_of
 
-RECORD_SECONDS = 3.0
+RECORD_SECONDS = 2.0
 """For the status of a directory at a start, which waits for it."""
 MOST_RECORDED = 200
 """Uncommitted paths that are recorded at a start. With more, none of them can be told apart."""
