@@ -1,4 +1,4 @@
-"""The laws of the house as functions over syntax trees: ``law(module) -> what breaks it``.
+"""The rules of the source as functions over syntax trees: ``law(module) -> what breaks it``.
 
 ``test_layers.py`` applies them to the source and to snippets that must not pass. Nothing here imports Hocket.
 """
@@ -42,7 +42,7 @@ class Module:
     is_package: bool = False
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         parts = self.name.split(".")
         return parts[1] if len(parts) > 1 else ""
 
@@ -146,19 +146,21 @@ def _unique(lines: Iterator[str]) -> list[str]:
 
 
 def layers(module: Module) -> list[str]:
-    """A room that is not in the ranks is refused too: a new room states its place first."""
-    if not module.room:
+    """A package without a rank is refused, so a new package states its place first."""
+    if not module.package:
         return [f"the package imports {name}" for name in imports(module) if name != "__future__.annotations"]
-    if module.room not in RANKS:
-        return [f"{module.name}: the room {module.room} has no rank"]
+    if module.package not in RANKS:
+        return [f"{module.name}: the package {module.package} has no rank"]
     return _unique(
-        f"{module.name} (rank {RANKS[module.room]}) imports {target}"
+        f"{module.name} (rank {RANKS[module.package]}) imports {target}"
         for target in sorted(imports(module))
-        if (room := _room_of(target)) and room != module.room and RANKS.get(room, 99) >= RANKS[module.room]
+        if (package := _package_of(target))
+        and package != module.package
+        and RANKS.get(package, 99) >= RANKS[module.package]
     )
 
 
-def _room_of(target: str) -> str | None:
+def _package_of(target: str) -> str | None:
     parts = target.split(".")
     if parts[0] != "hocket" or len(parts) == 1 or parts[1] == "__version__":
         return None
@@ -184,7 +186,7 @@ KEEPER_MAY = frozenset({"hocket.errors", "hocket.keeper"})
 
 def keeper_is_alone(module: Module) -> list[str]:
     """The standard library, the errors and itself. psutil only where macOS has nothing better."""
-    if module.room != "keeper":
+    if module.package != "keeper":
         return []
     allowed = KEEPER_MAY | sys.stdlib_module_names
     if module.name == "hocket.keeper.darwin":
@@ -201,7 +203,7 @@ CLOCKS = frozenset({"time.time", "time.time_ns", "time.monotonic", "time.monoton
 
 def views_are_pure(module: Module) -> list[str]:
     """views/ computes from its arguments alone: no I/O, no clock. Formatting a given time is fine."""
-    if module.room != "views":
+    if module.package != "views":
         return []
     imported = (f"{module.name} imports {n}" for n in sorted(imports(module)) if not _is_within(n, VIEWS_MAY))
     clocks = (f"{module.name}:{_line(node)} uses {name}" for node, name in module.references() if name in CLOCKS)
@@ -227,7 +229,7 @@ LOOP_METHODS = frozenset({"subprocess_exec", "subprocess_shell"})
 
 def processes(module: Module) -> list[str]:
     """Only keeper/ forks, executes or signals. ctypes counts: it reaches every system call."""
-    if module.room == "keeper":
+    if module.package == "keeper":
         return []
     return _unique(_process_uses(module))
 
@@ -254,7 +256,7 @@ SQL = re.compile(
 
 def databases(module: Module) -> list[str]:
     """Only store/ speaks SQL, and knows which database speaks it back."""
-    if module.room == "store":
+    if module.package == "store":
         return []
     imported = (f"{module.name} imports {n}" for n in sorted(imports(module)) if _is_within(n, DATABASES))
     written = (f"{module.name}:{node.lineno} has SQL" for node in _strings(module) if SQL.fullmatch(str(node.value)))
@@ -272,7 +274,7 @@ def environment(module: Module) -> list[str]:
     keeper/ may hand on the environment that it inherited, as one value, to a server that it starts: there is
     nobody left to ask for it. It may not ask for a variable by name: what a run sees is decided elsewhere.
     """
-    if module.room == "config":
+    if module.package == "config":
         return []
     return _unique(_environment_uses(module))
 
@@ -288,7 +290,7 @@ def _environment_uses(module: Module) -> Iterator[str]:
 
 
 def _hands_on(module: Module, node: ast.AST, dotted: str) -> bool:
-    if module.room != "keeper" or dotted != "os.environ" or isinstance(node, ast.ImportFrom):
+    if module.package != "keeper" or dotted != "os.environ" or isinstance(node, ast.ImportFrom):
         return False
     parent = module.parents.get(node)
     if isinstance(parent, ast.Attribute):
@@ -309,7 +311,7 @@ PRINTING_MODULES = frozenset({"rich", "pprint"})
 
 def printing(module: Module) -> list[str]:
     """Only cli/ talks to the person in front of the terminal; the libraries for it belong there too."""
-    if module.room == "cli":
+    if module.package == "cli":
         return []
     return _unique(_printing_uses(module))
 
@@ -357,7 +359,7 @@ def camel_case(module: Module) -> list[str]:
     """
     if module.name.startswith(SPEAKING_CAMEL):
         return []
-    allowed = CHAINS_JSON | PERMISSION_MODES if module.room == "config" else frozenset()
+    allowed = CHAINS_JSON | PERMISSION_MODES if module.package == "config" else frozenset()
     return _unique(
         f"{module.name}:{line} knows {name}"
         for name, line in _names_written(module)
@@ -388,7 +390,7 @@ TOO_DEAR = frozenset({"fastapi", "pydantic", "pydantic_core"})
 
 def web(module: Module) -> list[str]:
     """Only api/ knows what HTTP is spoken with; and nobody what takes longer to import than the rest of the server."""
-    banned = TOO_DEAR if module.room == "api" else WEB | TOO_DEAR
+    banned = TOO_DEAR if module.package == "api" else WEB | TOO_DEAR
     return [f"{module.name} imports {name}" for name in sorted(imports(module)) if _is_within(name, banned)]
 
 
@@ -401,7 +403,7 @@ def assignments(module: Module) -> list[str]:
     A record that is passed as an argument, or made in the same function, may be changed; what is reached through an
     attribute may not.
     """
-    if module.room not in BUILT_BY_CONSTRUCTION:
+    if module.package not in BUILT_BY_CONSTRUCTION:
         return []
     return _unique(
         f"{module.name}:{target.lineno} assigns {ast.unparse(target)}"

@@ -30,7 +30,7 @@ def test_there_is_a_source_to_look_at() -> None:
     assert {"hocket", "hocket.errors", "hocket.model"} <= {module.name for module in MODULES}
 
 
-def test_modules_import_only_lower_ranks_and_no_sibling_room() -> None:
+def test_modules_import_only_lower_ranks_and_no_sibling_package() -> None:
     assert broken(laws.layers) == []
 
 
@@ -147,7 +147,7 @@ def cycle(modules: list[Module]) -> list[str]:
     return []
 
 
-def test_a_cycle_between_modules_of_one_room_is_found() -> None:
+def test_a_cycle_between_modules_of_one_package_is_found() -> None:
     first = parse("hocket.keeper.a", "def f():\n    from hocket.keeper import b")
     second = parse("hocket.keeper.b", "from hocket.keeper.a import f")
     assert set(cycle([first, second])) == {"hocket.keeper.a", "hocket.keeper.b"}

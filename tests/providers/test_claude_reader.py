@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +27,7 @@ from providers.streams.recorded import (
     tool_result,
 )
 
-from hocket.model import RESULT_LIMIT, Spec
+from hocket.model import RESULT_LIMIT
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.reader import reader
 
@@ -692,35 +691,6 @@ def test_state_of_long_run_stays_small() -> None:
         ]
         state, _ = read_all(lines, state=state)
     assert len(json.dumps(state)) < 64 * 1024
-
-
-def typical(messages: int) -> list[bytes]:
-    """Mostly parts of texts and of tools' inputs, as in real runs."""
-    pieces = [f"word{number} and more" + ("\n" if number % 12 == 11 else " ") for number in range(120)]
-    given_to_it = part("content_block_delta", index=1, delta={"type": "input_json_delta", "partial_json": '{"a": "'})
-    lines = []
-    for number in range(messages):
-        name = f"msg_{number}"
-        lines += [part("message_start", message={"id": name}), *(delta(piece, message=name) for piece in pieces)]
-        lines += [assistant(text("".join(pieces)), message=name), *[given_to_it] * 70]
-        lines += [assistant(tool(command="ls"), message=name), tool_result("tool1", "x" * 2000)]
-    return lines
-
-
-def test_hundred_thousand_lines_are_read_quickly() -> None:
-    """The best of several tries, because other tests may keep the machine busy."""
-    lines = typical(100)
-    best = min(_seconds(LOOP, lines) for _ in range(5))
-    assert len(lines) / best > 100_000
-
-
-def _seconds(of: Spec, lines: list[bytes]) -> float:
-    read = reader(of)
-    state: State = {}
-    started = time.process_time()
-    for each in lines:
-        state, _said = read(state, "out", each, None)
-    return time.process_time() - started
 
 
 # --- Messages from other sessions ---
