@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from world import Hocket
+from world import SYSTEM_PATH, Bin, Hocket
 
 from hocket.api.wire import RunOut
 from hocket.chain.variables import placeholders
@@ -48,6 +49,32 @@ def test_readme_shows_chain_and_runs_as_printed(hocket: Hocket) -> None:
     assert without_times(done.stderr.splitlines()) == without_times(talk)
     listed = hocket("ps", "-a").stdout.splitlines()
     assert without_times(listed) == without_times(shown("hocket ps -a"))
+
+
+@pytest.mark.skipif(shutil.which("jq", path=SYSTEM_PATH) is None, reason="the scripts of the page use jq")
+def test_scripts_of_notifications_page_notify(hocket: Hocket, home: Path, world: Path, agent: Bin) -> None:
+    record = "import json, sys; print(json.dumps([sys.argv[1:], sys.stdin.read()]), file=sys.stderr)"
+    for program in ("notify-send", "curl"):
+        agent(program, record)
+    webhook, terminal = world / "user/.config/hocket/webhook", world / "terminal"
+    webhook.parent.mkdir(parents=True)
+    webhook.write_text("https://chat.example/hook\n")
+    outputs = []
+    scripts = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/guides/notifications.md").read_text(), re.DOTALL)
+    for number, script in enumerate(scripts):
+        path = world / f"notify-{number}"
+        path.write_text(script)
+        path.chmod(0o700)
+        (home / "config.toml").write_text(f"[notify]\ncommand = {json.dumps([str(path), str(terminal)])}\n")
+        done = hocket("notify", "--test", "--json")
+        assert done.returncode == 0, done.stdout
+        outputs.append(json.loads(done.stdout)["output"])
+    text, reply = "example wants to run Bash: make test", "hocket answer 1 allow/deny"
+    assert json.loads(outputs[0]) == [["--app-name", "Hocket", "--", text, reply], ""]
+    arguments, body = json.loads(outputs[1])
+    assert arguments[-1] == "https://chat.example/hook"
+    assert json.loads(body) == {"text": f"{text}\n`{reply}`"}
+    assert (outputs[2], terminal.read_text()) == ("", "\a")
 
 
 @pytest.mark.usefixtures("programs")

@@ -34,6 +34,7 @@ from hocket.workflows.chain_driver import Chains
 from hocket.workflows.chain_state import LiveChains
 from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.idle_timeout import IdleTimeouts
+from hocket.workflows.notifications import Notifications
 from hocket.workflows.request import StartRequest
 from hocket.workflows.resume import Resumer
 from hocket.workflows.run_diff import RunDiffs
@@ -65,6 +66,7 @@ class Engine:
         live_chains = LiveChains()
         self._budgets = Budgets(journal, self._stops, live_chains)
         self._idle_timeouts = IdleTimeouts(journal, self._stops)
+        self._notifications = Notifications(home, journal, self._messages)
         self._supervisor = Supervisor(
             home,
             socket,
@@ -111,6 +113,8 @@ class Engine:
         """Start the machinery and take over every run that has not ended."""
         self.secrets.open()
         self._journal.listen(self.hub.publish)
+        # Before anything is written: it reads what earlier servers wrote and listens to what this one does.
+        self._notifications.open()
         self.inbox.open()
         # Before the chains, which check budgets when they start something.
         self._budgets.open()
@@ -151,6 +155,7 @@ class Engine:
         await self.tasks.close()
         await self._background.close()
         await self.stream_mcp.close()
+        await self._notifications.close()
         await self._budgets.close()
         await self._idle_timeouts.close()
         self._starter.folders.close()

@@ -8,8 +8,8 @@ import pytest
 
 from hocket.cli.inbox import YES
 from hocket.cli.plain import AUTOMATIC_ANSWERS, lines_of
-from hocket.cli.question_prompt import LINE_LIMIT, TEXT_LIMIT, details, headline, question_text, reply_command
-from hocket.views.event_text import EVENT_TEXTS, NOTICE, tone_of, tool_summary
+from hocket.cli.question_prompt import LINE_LIMIT, TEXT_LIMIT, details, headline, question_text
+from hocket.views.event_text import EVENT_TEXTS, NOTICE, reply_command, tone_of, tool_summary
 from hocket.views.run_view import RunView
 
 

@@ -17,10 +17,14 @@ COOKIE = f"rgate{os.getpid()}"
 """Of this process alone: a sweep ends whatever carries it, also what a test beside us has started."""
 
 
+def shell(command: str) -> list[str]:
+    return ["/bin/sh", "-c", command]
+
+
 async def ask(command: str, cwd: Path, limit: float = 10.0, env: Mapping[str, str] = ENV) -> Verdict | None:
     gates = Gates()
     try:
-        return await gates.run(COOKIE, command, str(cwd), env, limit)
+        return await gates.run(COOKIE, shell(command), str(cwd), env, limit)
     finally:
         await gates.close()
 
@@ -70,7 +74,7 @@ def test_processes_left_by_a_gate_are_ended(project: Path) -> None:
 def test_cancelled_gate_has_no_verdict_and_no_processes(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
-        waiting = asyncio.create_task(gates.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
+        waiting = asyncio.create_task(gates.run(COOKIE, shell("touch begun; sleep 300"), str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
         await asyncio.wait_for(gates.cancel(COOKIE), 5)
         assert await waiting is None
@@ -84,8 +88,8 @@ def test_cancelling_a_gate_leaves_others_running(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
         os.mkfifo(project / "door")
-        one = asyncio.create_task(gates.run("rone", "touch begun; sleep 300", str(project), ENV, 600))
-        other = asyncio.create_task(gates.run("rother", "cat door; exit 4", str(project), ENV, 600))
+        one = asyncio.create_task(gates.run("rone", shell("touch begun; sleep 300"), str(project), ENV, 600))
+        other = asyncio.create_task(gates.run("rother", shell("cat door; exit 4"), str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
         await gates.cancel("rone")
         assert await one is None
@@ -103,7 +107,7 @@ def test_cancel_ends_gate_of_earlier_server(project: Path) -> None:
 
     async def scene() -> None:
         before, after = Gates(), Gates()
-        old = asyncio.create_task(before.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
+        old = asyncio.create_task(before.run(COOKIE, shell("touch begun; sleep 300"), str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
         await after.cancel(COOKIE)
         verdict = await asyncio.wait_for(old, 5)

@@ -233,7 +233,7 @@ def check_socket(home: str) -> Outcome:
 def check_config(home: str) -> Outcome:
     loaded = load(access.directory(None), home)
     check_configuration(Approvals(loaded))
-    return True, ", ".join(loaded.files) or "no configuration file", None
+    return True, "; ".join([", ".join(loaded.files) or "no configuration file", *loaded.ignored]), None
 
 
 def check_trust(home: str) -> Outcome:

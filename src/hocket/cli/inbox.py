@@ -8,12 +8,12 @@ from typing import Any
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.question_prompt import details, headline, question_text, reply_command, reply_commands
+from hocket.cli.question_prompt import details, headline, question_text, reply_commands
 from hocket.cli.run import start_and_watch
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, ArgumentError, Option, command
 from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
-from hocket.views.event_text import answer_text, wants_text
+from hocket.views.event_text import answer_text, reply_command, wants_text
 from hocket.views.names import agent_name
 from hocket.views.text import duration, one_line
 

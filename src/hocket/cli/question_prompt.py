@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket.cli.format import display_width, truncate, wrap
-from hocket.views.event_text import argument_text, main_argument, tool_call, wants_text
+from hocket.views.event_text import argument_text, main_argument, reply_command, tool_call, wants_text
 from hocket.views.run_view import OpenQuestion, RunView
 from hocket.views.text import duration, escape_invisible, one_line, strip_controls
 
@@ -115,16 +115,6 @@ def _cut(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 # --- The commands that answer -------------------------------------------------------------------------------
-
-
-def reply_command(question: Data, run: object, several: bool = False) -> str:
-    """The command that answers a question; with ``several`` open ones it names the question.
-
-    The words to choose from are joined, so that the command as it stands allows nothing.
-    """
-    which = f" --question {one_line(str(question['id']))}" if several else ""
-    words = '"YOUR ANSWER"' if wants_text(question) else "allow/deny"
-    return f"hocket answer {run}{which} {words}"
 
 
 def reply_commands(questions: list[Data]) -> list[str]:

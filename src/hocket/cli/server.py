@@ -1,4 +1,4 @@
-"""``serve server setup``: the server in the foreground, in the background, and as a service that starts at login.
+"""``serve server notify setup``: the server in the foreground and the background, its notifications, its service.
 
 ``server status`` and ``server stop`` never start a server. The files of ``setup service`` are the only ones that Hocket
 writes outside its home and the projects it works in.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import plistlib
+import shlex
 import shutil
 import sys
 import time
@@ -19,11 +20,13 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import FLAG, JSON, PORT, ArgumentError, Group, Option, command
 from hocket.client.startup import lock_held, read_lock, wait_unlocked
-from hocket.errors import Conflict, HocketError, ProgramNotFound, ServerUnreachable
+from hocket.errors import ConfigError, Conflict, HocketError, ProgramNotFound, ServerUnreachable
 from hocket.keeper.machine_restart import take_note
 from hocket.keeper.platform import wait_gone
 from hocket.keeper.programs import run_tool
+from hocket.redaction import Redactor, secrets_of
 from hocket.sessions.home import locked, prepare
+from hocket.views.text import one_line, terminal_output
 
 STOP_SECONDS = 30.0
 STOP_RETRY_SECONDS = 1.0
@@ -116,6 +119,45 @@ server = Group(
     "hocket server status",
     "hocket server stop",
 )
+
+
+# --- Notifications ------------------------------------------------------------------------------------------
+
+
+@command(
+    Option("--test", kind=FLAG, help="Run the command of [notify] with an example event, and show what it does."),
+    JSON,
+    examples=("hocket notify --test",),
+)
+def notify(test: bool, as_json: bool) -> int:
+    """Test the command that the server runs when a run needs an answer, a run fails or a chain ends.
+
+    It is set by "command" under [notify] in your config.toml.
+    """
+    if not test:
+        raise ArgumentError("missing option --test")
+    from hocket.workflows import notifications
+
+    home = access.make_home()
+    argv, event = notifications.configured_command(home), notifications.example_content()
+    if not argv:
+        file = next(one.path for one in config.config_files(home, home) if one.rank == "user")
+        example = '  [notify]\n  command = ["/path/to/a/program", "an argument"]'
+        raise ConfigError("no command for notifications is configured", f"add to {file}:\n{example}")
+    env, stdin = notifications.command_environment(home), notifications.encoded(event)
+    try:
+        done = run_tool(argv, home, env, notifications.TIMEOUT, _TOOL_OUTPUT, stdin)
+    except OSError as error:
+        raise ProgramNotFound(f"cannot run {argv[0]}: {error.strerror}", "correct command under [notify]") from error
+    output = Redactor(secrets_of(env)).tail(done.output, _TOOL_OUTPUT).decode(errors="replace")
+    outcome = f"was ended after {notifications.TIMEOUT:.0f} s" if done.timed_out else f"exit code {done.code}"
+    if as_json:
+        result = {"command": argv, "event": event, "exit_code": done.code, "timed_out": done.timed_out}
+        access.write_json({**result, "output": output})
+    else:
+        lines = [f"command  {one_line(shlex.join(argv))}", f"input    {stdin.decode().rstrip()}", f"outcome  {outcome}"]
+        access.write_lines([*lines, *(f"output   {line}" for line in terminal_output(output).splitlines())])
+    return 1 if done.timed_out or done.code != 0 else 0
 
 
 # --- The service --------------------------------------------------------------------------------------------

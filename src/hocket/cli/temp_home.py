@@ -37,6 +37,7 @@ from hocket.providers.defining import DEFINITIONS
 from hocket.rehearsal import ScriptedModel, install
 from hocket.rehearsal import load as load_script
 from hocket.trust.approvals import Approvals
+from hocket.workflows.notifications import DISABLED
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"
@@ -87,7 +88,7 @@ def temp_home(name: str, keep: bool = False) -> Iterator[TempHome]:
     with ExitStack() as stack:
         second = [sys.executable, "-m", "hocket.cli.temp_home", str(place.root), *([KEEP] if keep else [])]
         try:
-            place.folder("home")
+            (place.folder("home") / DISABLED).touch()
             stack.enter_context(cleanup_process(second, config.process_environment(), str(place.root)))
         except OSError as error:
             shutil.rmtree(place.root, ignore_errors=True)

@@ -172,6 +172,7 @@ COMMANDS = {
     "mcp": ("hocket.cli.mcp:mcp", "Serve MCP, for agents that start other agents."),
     "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
     "server": ("hocket.cli.server:server", "Show or stop the background server."),
+    "notify": ("hocket.cli.server:notify", "Test the command that notifies you."),
     "setup": ("hocket.cli.server:setup", "Start the server at login."),
     "doctor": ("hocket.cli.doctor:doctor", "Check the installation and configuration."),
     "completion": ("hocket.cli.completion:completion", "Print a shell completion script."),

@@ -60,6 +60,7 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
         files=tuple(part.file.path for part in parts),
         looked=tuple(file.path for file in searched),
         trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
+        ignored=tuple(setting for part in parts for setting in part.ignored),
         projects=projects,
         home=home,
         own_agents=_merged(part.agents for part in own),
@@ -68,6 +69,7 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
         users_home=user,
         user_config_dir=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
         **_merged(part.run for part in parts),
+        **_merged(part.notify for part in parts),
     )
 
 

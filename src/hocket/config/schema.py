@@ -54,6 +54,15 @@ def _list_of(fits: Callable[[str], bool], expected: str) -> _Kind:
     )
 
 
+def _is_argv(value: object) -> bool:
+    """True for a program, by its name on PATH or an absolute path, and its arguments."""
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
+        return False
+    program = value[0]
+    is_found_anywhere = "/" not in program or program.startswith(("/", "~/"))
+    return _is_filled(program) and is_found_anywhere and all(is_text(word) and "\0" not in word for word in value)
+
+
 _TEXT = _Kind(lambda value: isinstance(value, str) and is_text(value), "a string")
 _FILLED = _Kind(_is_filled, "a non-empty string")
 _MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks")
@@ -131,6 +140,7 @@ _SECTIONS: Mapping[str, _Fields] = {
         "pass": _list_of(may_be_passed, "a list of variables, none of them reserved by Hocket or an agent's session")
     },
     "claude": _settable(ClaudeConfig._fields),
+    "notify": {"command": _Kind(_is_argv, "a list with a program (a name, or a path from / or ~/) and its arguments")},
     "trust": {"folders": _list_of(_is_folder, "a list of folders, each absolute or beginning with ~/")},
 }
 _USERS_OWN = ("limits", "trust")
@@ -185,6 +195,9 @@ class ParsedFile(NamedTuple):
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]
     trusted_folders: tuple[str, ...]
+    notify: Mapping[str, Any]
+    ignored: tuple[str, ...]
+    """Settings that have no effect in this file, each with its file and the reason."""
 
 
 def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
@@ -201,7 +214,10 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
         except ValueError as error:
             # The decoder's own message ends with the line and the column.
             raise ConfigError(f"{file.path}: {error}") from error
-    spell = _camel if file.json else str
+    spell, ignored = _camel if file.json else str, []
+    if file.project and not file.json and raw.pop("notify", None) is not None:
+        # Not an error: it would keep from running a project whose author only misplaced a line.
+        ignored.append(f"{file.path}: [notify] is ignored: only the config.toml of HOCKET_HOME names a command")
     if file.json and isinstance(raw, dict):
         raw.pop("$schema", None)
     top = _table(raw, _JSON_TOP if file.json else _TOML_TOP, file.path, spell)
@@ -229,7 +245,15 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
         sections["env"].get("pass", ()),
         sections["claude"],
         tuple(user + folder[1:] if folder.startswith("~") else folder for folder in folders),
+        _with_program(sections["notify"], user),
+        tuple(ignored),
     )
+
+
+def _with_program(notify: dict[str, Any], user: str) -> dict[str, Any]:
+    """Return [notify] with the path of its program."""
+    program, *arguments = notify.get("command") or [""]
+    return {"notify": (user + program[1:] if program.startswith("~/") else program, *arguments)} if program else {}
 
 
 def _agent(file: ConfigFile, name: str, raw: Any, spell: _Spelling) -> AgentConfig:

@@ -130,6 +130,10 @@ class Config(NamedTuple):
     looked: tuple[str, ...] = ()
     """All paths where a file was looked for."""
     trusted_folders: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    """The program that reports to the user, with its arguments; empty if there is none."""
+    ignored: tuple[str, ...] = ()
+    """Settings of projects' files that have no effect, each with its file and the reason."""
     projects: Mapping[str, str] = MappingProxyType({})
     """Folders by name, for aliases of agents in other projects."""
     home: str | None = None

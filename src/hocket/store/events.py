@@ -52,6 +52,15 @@ class EventQueries(RunQueries):
             cursors = [stack.enter_context(closing(self._connection.execute(sql, (run_id, kind)))) for kind in types]
             yield from map(_event, heapq.merge(*cursors))
 
+    def events_after(self, seq: int, *types: str) -> list[Event]:
+        """Return the events of all runs after a sequence number that have one of these types.
+
+        Reads every event after that number: not for the event loop.
+        """
+        marks = ", ".join("?" * len(types))
+        sql = f"{_COLUMNS} WHERE seq > ? AND type IN ({marks}) ORDER BY seq"
+        return [_event(row) for row in self._connection.execute(sql, (seq, *types))]
+
     def said_to(self, run_id: str) -> set[tuple[str, str]]:
         """Return type and id of every input and answer that was recorded for a run."""
         found = self.events_of_type(run_id, "input", "answer")

@@ -136,7 +136,8 @@ def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Appr
         line = re.search(r"\bline (\d+)", message)
         reason = f"the configuration is ignored: {message}" if isinstance(error, ConfigError) else message
         return approvals, [Problem(path, int(line[1]) if line else None, reason, False, REFUSED)]
-    return approvals, []
+    ignored = (setting.partition(": ") for setting in approvals.config.ignored)
+    return approvals, [Problem(path, None, reason, False) for path, _, reason in ignored]
 
 
 def table_of(catalog: Catalog, approvals: Approvals) -> Table:

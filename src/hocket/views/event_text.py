@@ -135,6 +135,16 @@ def wants_text(question: Data) -> bool:
     return question.get("kind") in ("ask", "choice")
 
 
+def reply_command(question: Data, run: object, several: bool = False) -> str:
+    """The command that answers a question; with ``several`` open ones it names the question.
+
+    The words to choose from are joined, so that the command as it stands allows nothing.
+    """
+    which = f" --question {one_line(str(question['id']))}" if several else ""
+    words = '"YOUR ANSWER"' if wants_text(question) else "allow/deny"
+    return f"hocket answer {run}{which} {words}"
+
+
 def _input(data: Data) -> str | None:
     if data.get("kind") == "interrupt":
         return "interrupted"

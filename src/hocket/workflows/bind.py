@@ -255,8 +255,15 @@ class _AgentFinder:
             self._grants[key] = requested.agent, granted
         return self._grants[key][1]
 
-    def trust_notices(self, agent: Agent) -> Iterator[str]:
-        """Notices about what is disabled for lack of trust, unless an earlier step or the caller has given them."""
+    def notices(self, agent: Agent) -> Iterator[str]:
+        """Notices about what is ignored or disabled, unless an earlier step or the caller has given them."""
+        for notice in (*self.config.ignored, *self._trust_notices(agent)):
+            if notice not in self._notices and self._ceiling.caller is None:
+                self._notices.add(notice)
+                yield notice
+
+    def _trust_notices(self, agent: Agent) -> Iterator[str]:
+        """What is disabled for lack of trust."""
         if agent.changed:
             why, folder = f"{agent.changed} has changed since it was approved", agent.changed
         elif agent.disabled:
@@ -265,10 +272,7 @@ class _AgentFinder:
         else:
             return
         disabled = ", ".join(agent.disabled) or "its settings"
-        notice = f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
-        if notice not in self._notices and self._ceiling.caller is None:
-            self._notices.add(notice)
-            yield notice
+        yield f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
 
 
 def _named_chain(request: StartRequest, find: _AgentFinder) -> ChainConfig | None:
@@ -470,7 +474,7 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*find.trust_notices(agent), *unknown, *granted.notices),
+        notices=(*find.notices(agent), *unknown, *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,

@@ -426,7 +426,8 @@ class Chains:
         data: dict[str, Any] = {"run": decision.run, "step": index, "command": command}
         if not await self._record(state, index, "gate.started", data):
             return None
-        verdict = await self._gates.run(decision.run, command, state.cwd(index), step.spec.env, limit)
+        argv = ["/bin/sh", "-c", command]
+        verdict = await self._gates.run(decision.run, argv, state.cwd(index), step.spec.env, limit)
         if verdict is None:
             return None
         data = {**data, "passed": verdict.passed, "exit_code": verdict.code, "timed_out": verdict.timed_out}

@@ -1,10 +1,10 @@
-"""Gates: runs the user's commands, each in a thread, and cancels those whose verdict is not needed any more."""
+"""Runs the user's own commands, gates above all, each in a thread, and cancels those whose verdict is not needed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class _Gate:
 
 
 class Gates:
-    """All gates of this server, by their cookies: every process of a gate carries its own."""
+    """Running commands by their cookies: every process of a command carries its own."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(16, "hocket-gate")
@@ -48,11 +48,19 @@ class Gates:
         self._sweeps = ThreadPoolExecutor(4, "hocket-sweep")
         self._gates: dict[str, _Gate] = {}
 
-    async def run(self, cookie: str, command: str, cwd: str, env: Mapping[str, str], limit: float) -> Verdict | None:
+    async def run(
+        self,
+        cookie: str,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        limit: float,
+        stdin: bytes | None = None,
+    ) -> Verdict | None:
         """The verdict, with secrets of the environment masked in the output; None when it was cancelled."""
         marked, redactor = {**env, process_tree.COOKIE: cookie}, Redactor(secrets_of(env))
         most = OUTPUT + redactor.longest
-        call = partial(programs.run_tool, ["/bin/sh", "-c", command], cwd, marked, limit, output_limit=most)
+        call = partial(programs.run_tool, argv, cwd, marked, limit, output_limit=most, stdin=stdin)
         gate = self._gates[cookie] = _Gate()
         began = time.monotonic()
         try:
