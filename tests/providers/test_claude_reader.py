@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from providers.streams.recorded import (
     SESSION_ID,
     assistant,
@@ -583,6 +584,46 @@ def test_usage_limit_in_error_text_has_its_reset_time() -> None:
     limited = only(said, "rate_limited")
     assert (limited["status"], limited["resets_at"]) == ("rejected", 1800000000)
     assert of_type(said_by([init(), result("usage limit reached|soon", is_error=True)]), "rate_limited") == []
+
+
+@pytest.mark.parametrize(
+    ("text_of_cli", "shown"),
+    [
+        (
+            "API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)",
+            "cannot connect to the model's service at https://models.example: connection refused (ECONNREFUSED)",
+        ),
+        (
+            "API Error: Can't reach the API server — check your internet or DNS (ENOTFOUND)",
+            "cannot connect to the model's service at https://models.example: its host name is unknown (ENOTFOUND)",
+        ),
+        (
+            "API Error: Unable to connect to API (ConnectionRefused)",
+            "cannot connect to the model's service at https://models.example: connection refused (ConnectionRefused)",
+        ),
+        ("API Error: Connection dropped (ECONNRESET)", "API Error: Connection dropped (ECONNRESET)"),
+        ("API Error: 500 the database said (ECONNREFUSED)", "API Error: 500 the database said (ECONNREFUSED)"),
+    ],
+)
+def test_failed_connection_names_the_service(text_of_cli: str, shown: str) -> None:
+    lines = [
+        init(),
+        assistant(text(text_of_cli), model="<synthetic>", error="server_error", is_error=True),
+        result(text_of_cli, is_error=True),
+    ]
+    said = said_by(lines, replace(spec(), env={"ANTHROPIC_BASE_URL": "https://models.example"}))
+    assert only(said, "notice")["text"] == shown
+    ended = only(said, "turn.ended")
+    assert (ended["error"], ended["result"]) == (shown, shown)
+    unnamed = only(said_by(lines), "turn.ended")["error"]
+    assert unnamed == shown.replace(" at https://models.example", "")
+
+
+def test_retry_without_a_response_does_not_blame_the_model() -> None:
+    said = said_by([system("api_retry", attempt=1, error="unknown", error_status=None)])
+    assert only(said, "notice")["text"] == "no response from the model's service; trying again"
+    said = said_by([system("api_retry", attempt=1, error="server_error", error_status=500)])
+    assert only(said, "notice")["text"] == "the model answered with an error (server_error); trying again"
 
 
 def test_retry_for_usage_limit_is_rate_limited() -> None:

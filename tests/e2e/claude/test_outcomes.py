@@ -106,11 +106,18 @@ def test_a_service_that_cannot_be_reached_passes_by_itself(
     claude: ClaudeSetup, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claude.use_script(says("never heard"))
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{unused_port()}")
+    url = f"http://127.0.0.1:{unused_port()}"
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
     run_id = spawn(hocket, "claude", "-p", "hello")
     _, leaf = waited(hocket, run_id)
     (end,) = data_of(hocket, run_id, "run.ended")
     assert (leaf["status"], leaf["reason"], end["transient"]) == ("failed", "error", True)
+    why = f"cannot connect to the model's service at {url}: connection refused (ECONNREFUSED)"
+    assert leaf["error"] == leaf["result"] == why
+    assert why in hocket("show", run_id).stdout
+    notices = {data["kind"]: data["text"] for data in data_of(hocket, run_id, "notice")}
+    assert notices["retry"] == f"no response from the model's service at {url}; trying again"
+    assert notices["api_error"] == why
 
 
 def unused_port() -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from hocket.model import Spec
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.subagents import who, who_is
 from hocket.providers.output_lines import cut, dict_in, list_in, number_in, text_in
+from hocket.redaction import Redactor
 
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"
+_UNKNOWN = "unknown"
+_NO_CONNECTION_KIND = "connection_failed"
 _NO_CONNECTION = (
     "API Error: Can't reach the API server",
     "API Error: Connection dropped",
@@ -21,6 +26,16 @@ _NO_CONNECTION = (
     "API Error: Unable to connect to API. ",
 )
 """Error texts of older versions. With a colon after "API" the cause is a certificate, which does not pass by itself."""
+_CANNOT_CONNECT = {
+    "ConnectionRefused": "connection refused",
+    "EAI_AGAIN": "its host name cannot be looked up",
+    "ECONNREFUSED": "connection refused",
+    "EHOSTUNREACH": "its host cannot be reached",
+    "ENETUNREACH": "its network cannot be reached",
+    "ENOTFOUND": "its host name is unknown",
+}
+"""By the code in the CLI's text. The other codes are those of connections that broke later."""
+_CODE = re.compile(r"\((\w+)\)")
 _COMPLAINTS = (
     b"error: unknown option '--permission-prompts'",
     b"invalid JSON: JSON Parse error: Unrecognized token '/'",
@@ -34,6 +49,21 @@ def notice(kind: str, text: str, **more: Any) -> ReaderEvent:
     return "notice", {"kind": kind, **cut(text), **more}
 
 
+def service_of(spec: Spec, redactor: Redactor) -> str:
+    """The model's service as a message names it, with its address if that is the user's own."""
+    url = redactor.text(spec.env.get("ANTHROPIC_BASE_URL", ""))
+    return f"the model's service at {url}" if url else "the model's service"
+
+
+def error_text(line: dict[str, Any], text: str, service: str) -> str:
+    """The text of a failed request: the CLI's own, except that it names no address where it could not connect."""
+    code = _CODE.search(text)
+    why = _CANNOT_CONNECT.get(code[1]) if code is not None else None
+    if code is None or why is None or (text_in(line, "api_error") or error_in_text(text)) != _NO_CONNECTION_KIND:
+        return text
+    return f"cannot connect to {service}: {why} ({code[1]})"
+
+
 def synthetic(line: dict[str, Any], text: str, who: dict[str, Any]) -> ReaderEvent:
     """A message of the CLI in place of the model's: a failed request, or an unknown command."""
     error = text_in(line, "error") or None
@@ -42,10 +72,12 @@ def synthetic(line: dict[str, Any], text: str, who: dict[str, Any]) -> ReaderEve
     return notice("api_error", text, error=error, error_status=number_in(line, "api_error_status"), **who)
 
 
-def retry(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
-    """The CLI retries a request by itself."""
-    error = text_in(line, "error") or "unknown"
-    text = f"the model answered with an error ({error}); trying again"
+def retry(state: State, line: dict[str, Any], service: str) -> list[ReaderEvent]:
+    """The CLI retries a request by itself. Without a status there was no response; why is not said before the end."""
+    error = text_in(line, "error") or _UNKNOWN
+    is_answered = error != _UNKNOWN or number_in(line, "error_status") is not None
+    text = f"the model answered with an error ({error})" if is_answered else f"no response from {service}"
+    text += "; trying again"
     attempt = {
         "attempt": number_in(line, "attempt"),
         "max_retries": number_in(line, "max_retries"),
@@ -92,7 +124,7 @@ def limit_in_text(state: State, text: str) -> list[ReaderEvent]:
 
 def error_in_text(text: str) -> str | None:
     """The kind of an error of older versions, which have it in the text only."""
-    return "connection_failed" if text.startswith(_NO_CONNECTION) else None
+    return _NO_CONNECTION_KIND if text.startswith(_NO_CONNECTION) else None
 
 
 def wall_time(number: float | None) -> float | None:

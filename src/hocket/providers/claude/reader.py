@@ -64,7 +64,6 @@ def _ignore(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
 
 
 _SYSTEM: dict[str, Handler] = {
-    "api_retry": notices.retry,
     "background_tasks_changed": subagents.list_changed,
     "compact_boundary": notices.compaction,
     "hook_response": notices.hook,
@@ -87,6 +86,8 @@ class _LineReader:
         self._spec = spec
         self._redactor = redactor
         self._blocks = TextBlocks(spec, redactor)
+        self._service = notices.service_of(spec, redactor)
+        self._systems: dict[str, Handler] = {**_SYSTEM, "api_retry": partial(notices.retry, service=self._service)}
         self._types: dict[str, Handler] = {
             "assistant": self._assistant,
             "command_lifecycle": _ignore,
@@ -143,7 +144,8 @@ class _LineReader:
         events = self._session(state, text_in(line, "session_id"), {})
         if text_in(message, "model") == _SYNTHETIC:
             texts = (text for block in blocks if (text := text_in(block, "text")))
-            return events + [notices.synthetic(line, text, who) for text in texts]
+            shown = (notices.error_text(line, text, self._service) for text in texts)
+            return events + [notices.synthetic(line, text, who) for text in shown]
         if not who:
             events += _turn_started(state)
         key = message_key(who.get("parent", ""), text_in(message, "id"))
@@ -189,7 +191,7 @@ class _LineReader:
             return events
         if subtype.startswith("model_refusal"):
             return notices.refusal(state, line)
-        handler = _SYSTEM.get(subtype)
+        handler = self._systems.get(subtype)
         return handler(state, line) if handler else None
 
     def _session(self, state: State, session: str, line: dict[str, Any]) -> list[ReaderEvent]:
@@ -222,7 +224,8 @@ class _LineReader:
         elif text:
             events += notices.limit_in_text(state, text)
         events.append(usage.settled(state, line))
-        events.append(("turn.ended", self._turn_end(state, line, text, is_error)))
+        shown = notices.error_text(line, text, self._service) if text and is_error else text
+        events.append(("turn.ended", self._turn_end(state, line, shown, is_error)))
         _close_turn(state, line, text if is_error else None, is_error)
         return events
 
