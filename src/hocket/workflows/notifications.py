@@ -27,6 +27,7 @@ from hocket.sessions.messages import Messages
 from hocket.sessions.run_identity import new_id
 from hocket.store import Committed
 from hocket.views.event_text import reply_command, shorten, text_of, tool_summary, wants_text
+from hocket.views.names import agent_name
 from hocket.views.text import one_line
 from hocket.workflows.gates import Gates
 
@@ -226,7 +227,7 @@ def _content(event: str, run: Run, said: str, command: str) -> dict[str, Any]:
         "cwd": run.cwd,
         "status": run.status,
         "reason": run.reason,
-        "text": shorten(f"{one_line(run.agent)} {one_line(said)}", _TEXT_LIMIT),
+        "text": shorten(f"{agent_name(run.agent)} {one_line(said)}", _TEXT_LIMIT),
         "command": command,
     }
 
