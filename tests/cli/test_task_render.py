@@ -216,6 +216,7 @@ def test_board_shows_active_asking_and_finished_tasks(hocket: Hocket, agent: Bin
     assert reply in hocket("task", "board").stdout
     shown = hocket("task", "show", "3").stdout
     assert ("◆ needs you" in shown, f"  asker asks: Which colour?\n      {reply}\n" in shown) == (True, True)
+    assert "1  asker  ◆ needs you  20" in shown
     assert "◆ needs you" in hocket("task", "list").stdout
     done = hocket("task", "board")
     assert "1 task was finished more than a day ago: hocket task board --all" in done.stderr

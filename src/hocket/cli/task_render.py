@@ -91,6 +91,7 @@ def task_lines(
 ) -> list[str]:
     """The lines of ``task show``."""
     asked = None if task["status"]["type"] in FINISHED else asked
+    asking = None if asked is None else asked.question["run"]
     attachments = [
         line
         for one in task["attachments"]
@@ -101,7 +102,7 @@ def task_lines(
         *([] if asked is None else _section("question", _question(asked, columns))),
         *_section("description", _indented(task["description"], 2, columns)),
         *_section("plan", _planned(task, columns)),
-        *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, columns, verbose)),
+        *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, columns, verbose, asking)),
         *_section("queue", [f"  {line}" for line in queue_lines(task["queue"], columns and columns - 2)]),
         *_section("attachments", attachments),
     ]
@@ -200,13 +201,13 @@ def levels(records: Iterable[Record]) -> list[int]:
 
 
 def _handoffs(
-    records: list[Record], prompts: dict[str, str], now: float, columns: int | None, verbose: bool
+    records: list[Record], prompts: dict[str, str], now: float, columns: int | None, verbose: bool, asking: str | None
 ) -> list[str]:
     lines: list[str] = []
     deepest = DEEPEST if columns is None else columns // 3
     for number, (record, level) in enumerate(zip(records, levels(records), strict=True), 1):
         margin = min(2 + 4 * level, deepest)
-        first, *more = _headline(record, now)
+        first, *more = _headline(record, now, asking)
         lines += _join_parts([f"{number}  {first}", *more], margin, margin + 4, columns)
         if record["id"] in prompts:
             lines += _message("prompt: " + prompts[record["id"]], margin + 4, columns, True)
@@ -215,10 +216,12 @@ def _handoffs(
     return lines
 
 
-def _headline(record: Record, now: float) -> list[str]:
+def _headline(record: Record, now: float, asking: str | None) -> list[str]:
     """``developer``, ``✓ done``, ``2026-01-01 05:40:01``, ``0:12``, ``run r01j…``."""
     begun, ended = record["started_at"] / 1000, record["completed_at"]
     state = STATUS_LABELS.get(record["status"], str(record["status"]))
+    if asking is not None and record.get("run") == asking:
+        state = NEEDS_YOU
     is_over = record["status"] in ENDED
     reason = record.get("reason")
     why = f" ({reason})" if is_over and record["status"] != "done" and reason not in (None, record["status"]) else ""

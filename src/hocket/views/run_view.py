@@ -69,7 +69,8 @@ class StepView:
 
     def outcome(self) -> str:
         """The reason why it ended, where its status does not say it."""
-        return "" if self.reason in (None, "single_run", self.status) else str(self.reason)
+        said = ("single_run", "exit") if self.status == "done" else (self.status,)
+        return "" if self.reason in said else str(self.reason or "")
 
     def iterations(self) -> str:
         """``2/3``, or ``2`` where the maximum is unknown."""
