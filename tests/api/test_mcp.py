@@ -17,6 +17,7 @@ from api.serving import Server, token_of, wait_for
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from patience import PATIENCE
+from scripted_claude import install_claude
 
 from hocket.mcp import protocol
 from hocket.mcp.tools import TOOLS
@@ -265,6 +266,86 @@ def test_agents_are_listed_with_descriptions(shared: Server) -> None:
     text = text_of(call(shared, "list_agents"))
     assert "planner: " in text
     assert text_of(call(shared, "list_agents", {"contains": "no such thing"})) == "No agent matches 'no such thing'."
+
+
+def define(folder: Path, file: str, name: str = "", **more: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {"name": name or file, "description": f"about {name or file}", **more}
+    lines = "".join(f"{key}: {value}\n" for key, value in fields.items())
+    (folder / f"{file}.md").write_text(f"---\n{lines}---\nWork.\n")
+
+
+@pytest.fixture
+def with_agents(server: Server) -> Server:
+    """A server, and a project with agents from every kind of place that needs no installation."""
+    install_claude(server.agent.folder)
+    server.agent("tool", "print('said')")
+    agents = server.project / ".claude/agents"
+    define(agents, "builder")
+    define(agents, "reviewer", "code reviewer")
+    define(agents, "wild", permissionMode="bypassPermissions")
+    define(agents, "lead", allowedAgents="[builder, claude]")
+    define(server.root / "user/.claude/agents", "mine")
+    aliases = '[agents.tooler]\npath = "tool"\n[agents."my tool"]\npath = "tool"\n[agents.smart]\npath = "claude"\n'
+    (server.project / "hocket.toml").write_text(aliases)
+    return server
+
+
+SEEDED = {"developer", "developer-review", "orchestrator", "planner", "qa"}
+OF_PROJECT = {"builder", "code-reviewer", "lead", "my-tool", "smart", "tooler", "wild"}
+
+
+def listed(server: Server, arguments: dict[str, Any] | None = None, **more: Any) -> set[str]:
+    """The agents that are listed, of which each has a line of text."""
+    result = call(server, "list_agents", arguments, **more)
+    names = result["_meta"]["hocket"]["agents"]
+    assert [line.partition(" ")[0].rstrip(":") for line in text_of(result).splitlines()] == names
+    return set(names)
+
+
+def check_reach(server: Server, names: set[str], **more: Any) -> None:
+    """Each listed agent can be handed to, except for the one that is said to be refused."""
+    for name in names:
+        plan = server.post("/api/plans", {"agent": name, "prompt": "x", "cwd": str(server.project)}, **more)
+        assert plan.status_code == (403 if name == "wild" else 200), plan.text
+
+
+def test_listed_agents_are_those_that_can_be_handed_to(with_agents: Server) -> None:
+    server, here = with_agents, {"cwd": str(with_agents.project)}
+    assert listed(server) == {*SEEDED, "mine", "claude"}
+    found = listed(server, here)
+    assert found == {*SEEDED, *OF_PROJECT, "mine", "claude"}
+    check_reach(server, found)
+    text = text_of(call(server, "list_agents", here))
+    assert "code-reviewer (code reviewer): about code reviewer" in text
+    assert "wild: about wild (not approved: it will be refused)" in text
+    given = {"agent": "code-reviewer", "prompt": "hello", **here}
+    assert text_of(call(server, "hand_off", given)) == "you said: hello"
+
+
+def test_run_is_shown_the_agents_it_can_hand_to(with_agents: Server) -> None:
+    server = with_agents
+    token = token_of(server, server.start_run("sleeper"))
+    found = listed(server, token=token)
+    assert found == {*SEEDED, *OF_PROJECT, "mine", "claude"}
+    check_reach(server, found, token=token)
+    lead = server.start_run("lead", prompt="hello", session=True)
+    token = token_of(server, lead)
+    found = listed(server, token=token)
+    assert found == {"builder", "claude"}
+    check_reach(server, found, token=token)
+    refused = server.post("/api/plans", {"agent": "mine", "prompt": "x"}, token=token)
+    assert refused.status_code == 403
+
+
+def test_run_is_shown_the_agents_of_the_directory_of_its_task(with_agents: Server, tmp_path: Path) -> None:
+    server = with_agents
+    task = server.post("/api/tasks", {"description": "x", "cwd": str(server.project)}).json()["data"]["id"]
+    body = {"agentName": "sleeper", "prompt": "x", "cwd": str(tmp_path)}
+    run = server.post(f"/api/tasks/{task}/handoff", body).json()["meta"]["run"]
+    token = token_of(server, {"id": run})
+    assert "builder" in listed(server, token=token)
+    assert "builder" not in listed(server, {"cwd": str(tmp_path)}, token=token)
 
 
 # --- Questions ---

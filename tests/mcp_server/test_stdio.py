@@ -190,6 +190,15 @@ def test_hand_off_returns_the_final_message_alone(pipes: Pipes, agent: Bin, hock
         assert pipes.call("wait", **named) == (False, f"done: {prompt}\n")
 
 
+def test_listed_agents_of_the_project_can_be_handed_to(pipes: Pipes, agent: Bin, project: Path) -> None:
+    agent("tool", "import sys; print('made of', sys.argv[-1])")
+    (project / "hocket.toml").write_text('[agents.tooler]\npath = "tool"\n[agents."my tool"]\npath = "tool"\n')
+    names = pipes.facts("list_agents", contains="tool")["agents"]
+    assert names == ["my-tool", "tooler"]
+    for name in names:
+        assert pipes.call("hand_off", agent=name, prompt="clay") == (False, "made of clay\n")
+
+
 @pytest.mark.parametrize("how", ["spawn", "hand_off"])
 def test_failed_run_is_an_error(pipes: Pipes, agent: Bin, how: str) -> None:
     agent("failing", "import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)")

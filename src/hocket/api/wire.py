@@ -326,6 +326,12 @@ class AgentOut(Struct, rename="camel"):
     permission_mode: str | UnsetType | None = UNSET
 
 
+class AgentListMeta(ResponseMeta):
+    """``clis`` are the CLIs that can be started by their names, without a definition."""
+
+    clis: list[str]
+
+
 class Shadowed(Struct):
     """An unused definition of the same name."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from hocket.catalog.programs import check_program, path_of, search, trouble_with
 from hocket.catalog.report import suggest_agents
 from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
+from hocket.errors import BadDefinition, HocketError, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Program
@@ -110,6 +111,18 @@ def meaning(name: str, cwd: str, env: Mapping[str, str], config: Config, catalog
     entry, provider = next(iter(entries), None), _CLIS.get(target)
     source = LOCATIONS[entry.source] if entry else CLI if provider else ON_PATH if on_path.program else None
     return Meaning(target, source, alias, entry, provider, on_path.program, on_path.blocked)
+
+
+def usable_clis(
+    cwd: str, env: Mapping[str, str], config: Config, catalog: Callable[[], Catalog] | None = None
+) -> list[str]:
+    """Return the names of the CLIs that can be run by their bare name."""
+    found = []
+    for name in _CLIS:
+        with suppress(HocketError):
+            if resolve(name, cwd, env, config, catalog).missing is None:
+                found.append(name)
+    return found
 
 
 def _alias(name: str, config: Config, catalog: Callable[[], Catalog]) -> AgentConfig | None:

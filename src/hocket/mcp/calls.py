@@ -139,13 +139,21 @@ def _refusal(code: str, message: str, hint: str | None = None) -> CallResult:
 
 
 def _list_agents(given: Arguments, context: CallContext) -> Steps:
-    query = f"?project={quote(context.cwd)}" if context.run is None and context.cwd else ""
-    rows = (yield RequestStep("GET", f"/api/agents{query}"))["data"]
+    cwd = given.get("cwd") or context.cwd
+    if cwd is None and context.task is not None:
+        # A hand-off works in the directory of its task, which need not be that of the run.
+        with suppress(NotFound):
+            cwd = (yield RequestStep("GET", f"/api/tasks/{quote(context.task)}"))["data"]["cwd"]
+    query = f"?project={quote(cwd)}" if cwd else ""
+    answer = yield RequestStep("GET", f"/api/agents{query}")
+    rows, taken = answer["data"], {row["name"] for row in answer["data"]}
+    clis = (name for name in answer["meta"]["clis"] if name not in taken)
+    rows += [{"name": name, "address": name, "description": f"the {name} CLI, without a definition"} for name in clis]
     word = given.get("contains", "").lower()
     found = [row for row in rows if word in f"{row['name']}\n{row['description']}".lower()]
     if not found:
         return CallResult(f"No agent matches {word!r}." if rows else "No agents are defined here.", {"agents": []})
-    return CallResult(_agents_text(found), {"agents": [row["name"] for row in found]})
+    return CallResult(_agents_text(found), {"agents": [row["address"] for row in found]})
 
 
 def _agents_text(rows: list[dict[str, Any]]) -> str:
@@ -153,7 +161,7 @@ def _agents_text(rows: list[dict[str, Any]]) -> str:
     lines: list[str] = []
     left = LIST_CHARACTERS
     for position, row in enumerate(rows):
-        line = str(row["name"])
+        line = str(row["address"]) + (f" ({row['name']})" if row["name"] != row["address"] else "")
         if left > LIST_CHARACTERS // 4:
             approval = " (not approved: it will be refused)" if row.get("needsTrust") else ""
             line += f": {_short(row['description'], _MAX_DESCRIPTION)}{approval}"

@@ -57,7 +57,10 @@ _RUN = _argument(_TEXT, "A run's id or number.")
 TOOLS: dict[str, Tool] = {
     "list_agents": Tool(
         "List the agents that can be started here, with their descriptions.",
-        {"contains": _argument(_TEXT, "Only agents with this text in their name or description.")},
+        {
+            "contains": _argument(_TEXT, "Only agents with this text in their name or description."),
+            "cwd": _argument(_TEXT, "Absolute path of the directory to hand off in, default yours."),
+        },
         read_only=True,
     ),
     "hand_off": Tool(

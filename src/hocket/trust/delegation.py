@@ -222,6 +222,14 @@ def _check_allowed(caller: CallingAgent, wanted: AgentRequest, catalog: Callable
     )
 
 
+def allowed_names(limits: DelegationLimits, catalog: Catalog) -> set[str] | None:
+    """Return the names of the agents that a run may start; None if its definition does not limit them."""
+    if limits.caller is None or limits.caller.allowed is None:
+        return None
+    allowed = limits.caller.allowed
+    return {*allowed, *(entry.name for word in allowed for entry in catalog.find(word)[:1])}
+
+
 def _means(word: str, wanted: AgentRequest, catalog: Callable[[], Catalog]) -> bool:
     """True if a word of a list means the requested agent: by name, address or file."""
     if word == wanted.name:

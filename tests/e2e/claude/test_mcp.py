@@ -59,6 +59,17 @@ def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: Claud
     assert offered(claude) == set(rules())
 
 
+def test_an_agent_hands_work_to_an_agent_that_it_listed(claude: ClaudeSetup, hocket: Hocket) -> None:
+    define(hocket.cwd, "lead")
+    define(hocket.cwd, "builder")
+    claude.use_script({**LEAD, "do": [calls("list_agents"), *LEAD["do"]]}, BUILDER)
+    told = run(hocket, "lead", "-p", "hello", timeout=PATIENCE)
+    (failed, text), handed = came_back(hocket, told.leaf)
+    names = {line.partition(":")[0] for line in text.splitlines()}
+    assert (failed, names >= {"lead", "builder", "planner", "claude"}) == (False, True)
+    assert handed == (False, "built it")
+
+
 @pytest.mark.own_server
 def test_a_hand_off_outlives_a_kill_of_the_server(claude: ClaudeSetup, hocket: Hocket, agent: Bin, home: Path) -> None:
     gate = slow(agent, home)
