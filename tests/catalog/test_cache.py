@@ -197,11 +197,11 @@ def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(agent
     write(agents.locals, "a", tags=["x"])
     catalogs, config = Catalogs(str(agents.home)), config_of(agents)
     warm(catalogs, agents)
-    table = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config))
+    table = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config), agents.env)
     assert (table["total_count"], table["by_tags"], len(table["overrides"])) == (1, {"x": ["a"]}, 1)
     table["by_name"].clear()
     table["overrides"][0]["name"] = "spoiled"
-    again = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config))
+    again = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config), agents.env)
     assert list(again["by_name"]) == ["a"]
     assert again["overrides"][0]["name"] == "a"
 
@@ -341,8 +341,11 @@ def test_cached_catalog_is_current_after_any_change(agents: AgentWorld, seed: in
     for number in range(60):
         done = meddle()
         config = load(where, home, agents.env)
-        fresh = render(table_of(discover(where, agents.env, home, config), Approvals(config)))
-        assert render(table_of(catalogs.get(where, agents.env, config), Approvals(config))) == fresh, (number, done)
+        fresh = render(table_of(discover(where, agents.env, home, config), Approvals(config), agents.env))
+        assert render(table_of(catalogs.get(where, agents.env, config), Approvals(config), agents.env)) == fresh, (
+            number,
+            done,
+        )
         if number % 10 == 0:
             catalog = settled(lambda: catalogs.get(where, agents.env, load(where, home, agents.env)))
             given += catalogs.get(where, agents.env, config) is catalog

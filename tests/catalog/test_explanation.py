@@ -86,7 +86,7 @@ class Machine(AgentWorld):
         cwd = str(self.project)
         config = load(cwd, str(self.home), self.env)
         approvals, catalog = Approvals(config), self.catalog()
-        table = table_of(catalog, approvals)
+        table = table_of(catalog, approvals, self.env)
         with suppress(AgentNotFound):
             return explain(
                 word, catalog, table, config, self.env, lambda one: authorize(one, cwd, approvals, lambda: catalog)

@@ -53,7 +53,7 @@ class Ground(AgentWorld):
 
     def needs(self, name: str) -> list[str]:
         catalog, config = self.whole()
-        return needs(catalog.ranked[name][0], catalog, config)[0]
+        return needs(catalog.ranked[name][0], catalog, config, self.env)[0]
 
     def find(self, name: str) -> Agent:
         return self.find_in(self.project, name)
@@ -263,6 +263,17 @@ def test_a_plain_program_has_no_use_for_a_permission_mode(ground: Ground) -> Non
     agrees(ground, "build", [])
 
 
+@pytest.mark.parametrize("says", ['path = "codex"\n', ""], ids=["another", "overlay"])
+def test_an_alias_of_another_cli_has_use_for_a_permission_mode(ground: Ground, says: str) -> None:
+    ground.program("codex")
+    name = "smart" if says else "codex"
+    ground.config(f'[agents.{name}]\n{says}permission_mode = "bypassPermissions"\n')
+    asked = "asks for permission mode bypassPermissions"
+    agrees(ground, name, [asked] if says else [asked, "replaces the codex CLI"])
+    ground.approve_folder(ground.project)
+    agrees(ground, name, [])
+
+
 def test_an_alias_for_a_project_s_definition_needs_what_that_needs(ground: Ground) -> None:
     write(ground.locals, "eager", hooks=HOOKS)
     for number, target in enumerate(("eager", str(ground.locals / "eager"), "./.claude/agents/eager.md")):
@@ -369,7 +380,7 @@ def test_an_explanation_tells_what_a_definition_asks_for_and_how_it_differs(grou
     own = write(ground.globals, "eager")
     path = write(ground.locals, "eager", hooks=HOOKS, mcpServers=[*SERVERS, "named"], permissionMode="auto")
     catalog, config = ground.whole()
-    (needed,) = needed_approvals(catalog.ranked["eager"][0], catalog, config)
+    (needed,) = needed_approvals(catalog.ranked["eager"][0], catalog, config, ground.env)
     found = explain_file(str(path), config, needed.reasons)
     assert (found.kind, found.path, found.state, found.content) == (FILE, str(path), NEW, path.read_bytes())
     assert dict(found.asks) == {

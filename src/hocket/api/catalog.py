@@ -110,6 +110,6 @@ async def _select(request: Request, project: str | None, select: Callable[[_Foun
         catalog = engine.catalogs.get(project, env, approvals.config, approvals)
         whole = replace(catalog, problems=(*catalog.problems, *problems))
         clis = usable_clis(project or home, env, approvals.config, lambda: catalog)
-        return select(_Found(table_of(whole, approvals), catalog, clis))
+        return select(_Found(table_of(whole, approvals, env), catalog, clis))
 
     return await engine.run_in_folder(project or home, look_up)

@@ -72,7 +72,7 @@ def agents(
     if name is not None and (as_report or trace):
         raise ArgumentError("--report and --trace cannot be combined with NAME")
     catalog, approvals = _discover(_directory(project), strict)
-    table = table_of(catalog, approvals)
+    table = table_of(catalog, approvals, config.process_environment())
     if name is not None:
         if why:
             env, cwd = config.process_environment(), catalog.cwd or access.directory(None)

@@ -139,7 +139,7 @@ class TrustContext:
             catalog, approvals = self.catalog(self.cwd)
             entries = catalog.find(target)
             if entries:
-                return _of_entry(entries[0], catalog, approvals)
+                return _of_entry(entries[0], catalog, approvals, self.env)
             if not os.path.exists(path):
                 raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggest_agents(target, catalog))
         return self._of_folder(path) if os.path.isdir(path) else self._of_file(path)
@@ -167,7 +167,7 @@ class TrustContext:
             catalog, approvals = self.catalog(file.rpartition(marker)[0] or "/")
             entry = _entry_of(file, catalog)
             if entry is not None:
-                return [one for one in _of_entry(entry, catalog, approvals) if one.kind == FILE]
+                return [one for one in _of_entry(entry, catalog, approvals, self.env) if one.kind == FILE]
         else:
             approvals = self.approvals(self.cwd)
         definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
@@ -200,9 +200,9 @@ def _entry_of(file: str, catalog: Catalog) -> AgentEntry | None:
     return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
 
 
-def _of_entry(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> list[Explanation]:
+def _of_entry(entry: AgentEntry, catalog: Catalog, approvals: Approvals, env: Mapping[str, str]) -> list[Explanation]:
     found: list[Explanation] = []
-    for needed in needed_approvals(entry, catalog, approvals):
+    for needed in needed_approvals(entry, catalog, approvals, env):
         if needed.is_folder:
             found += explain_folder(needed.target, approvals)
         else:

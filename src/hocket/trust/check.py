@@ -21,9 +21,9 @@ from hocket.catalog.entries import (
     Catalog,
     Problem,
 )
-from hocket.catalog.files import find_in, read_definition
+from hocket.catalog.files import read_definition
 from hocket.catalog.report import stem
-from hocket.catalog.resolve import UncheckedAgent
+from hocket.catalog.resolve import UncheckedAgent, resolve
 from hocket.catalog.routing_table import Table, routing_table
 from hocket.chain.parse import is_path
 from hocket.config import config_files
@@ -94,13 +94,10 @@ def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Ca
 
 
 def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
-    agent, alias, definition = found.agent, found.alias, found.agent.definition
+    agent, definition = found.agent, found.agent.definition
     approved: tuple[Approval, ...] = ()
     if definition is not None:
-        # An alias of the user's that widens privileges is meant for the user's own agent.
-        names = (*found.names, found.name) if found.names and widens(alias, approvals) else found.names
-        how = reached(names, catalog()) if names else BY_PATH
-        own_mode = not (alias and alias.permission_mode)
+        how, own_mode = _reach(found, approvals, catalog)
         approved = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
     # Settings are read where it works, which a link may put outside of the project.
     place = agent.cwd or cwd
@@ -111,6 +108,14 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
     servers = approvals.untrusted_servers(place)
     approved += tuple(Approval(found.name, one, (_FOLDER_PRIVILEGES,), untrusted_servers=servers) for one in folders)
     return replace(agent, trusted=True, untrusted_servers=servers, approvals=approved)
+
+
+def _reach(found: UncheckedAgent, approvals: Approvals, catalog: Callable[[], Catalog]) -> tuple[Reached, bool]:
+    """Return how a definition was found, and whether its own permission mode applies."""
+    # An alias of the user's that widens privileges is meant for the user's own agent.
+    names = (*found.names, found.name) if found.names and widens(found.alias, approvals) else found.names
+    own_mode = not (found.alias and found.alias.permission_mode)
+    return (reached(names, catalog()) if names else BY_PATH), own_mode
 
 
 def check_configuration(approvals: Approvals) -> None:
@@ -140,9 +145,9 @@ def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Appr
     return approvals, [Problem(path, None, reason, False) for path, _, reason in ignored]
 
 
-def table_of(catalog: Catalog, approvals: Approvals) -> Table:
+def table_of(catalog: Catalog, approvals: Approvals, env: Mapping[str, str]) -> Table:
     """Return the routing table, with what each agent needs approval for."""
-    return routing_table(catalog, lambda entry: needs(entry, catalog, approvals))
+    return routing_table(catalog, lambda entry: needs(entry, catalog, approvals, env))
 
 
 # --- Definitions --------------------------------------------------------------------------------------------
@@ -235,16 +240,24 @@ def _replaced(names: Sequence[str], first: AgentEntry | None, approvals: Approva
 # --- Aliases and arguments ----------------------------------------------------------------------------------
 
 
-def reasons_of_alias(alias: AgentConfig, approvals: Approvals, how: Reached) -> Reasons:
-    """Return why an alias of a project needs the folder's approval, given or not; its arguments aside."""
+def alias_reasons(
+    names: Sequence[str], alias: AgentConfig, approvals: Approvals, catalog: Catalog, agent: Agent | None
+) -> Reasons:
+    """Return why an alias of a project needs the folder's approval, given or not; its arguments aside.
+
+    ``agent`` is what it stands for. Privileges mean nothing to a plain program.
+    """
     if alias.project is None:
         return Reasons()
+    how = reached(names, catalog)
     mode, tools = alias.permission_mode, alias.allowed_tools
     privileges = [
         *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
         *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
     ]
     own = next((rival for rival in how.rivals if _is_own(rival)), None)
+    if agent is not None and agent.provider == PROGRAM:
+        privileges = []
     # It also changes an agent of the same name, so it replaces one even without naming another.
     return Reasons(tuple(privileges), _replaced(how.names, own, approvals))
 
@@ -262,10 +275,8 @@ def widens(alias: AgentConfig | None, approvals: Approvals) -> bool:
 def check_alias(
     name: str, alias: AgentConfig, approvals: Approvals, catalog: Catalog, agent: Agent
 ) -> tuple[Approval, ...]:
-    """Raise NotTrusted unless a project's alias may be used. Privileges mean nothing to a plain program."""
-    reasons = reasons_of_alias(alias, approvals, reached((name,), catalog))
-    if agent.provider == PROGRAM:
-        reasons = reasons._replace(privileges=())
+    """Raise NotTrusted unless a project's alias may be used."""
+    reasons = alias_reasons((name,), alias, approvals, catalog, agent)
     if not reasons or not alias.project:
         return ()
     return _checked(
@@ -379,87 +390,47 @@ class Needed(NamedTuple):
     approved: bool
 
 
-def needed_approvals(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> list[Needed]:
+def needed_approvals(entry: AgentEntry, catalog: Catalog, approvals: Approvals, env: Mapping[str, str]) -> list[Needed]:
     """Return what has to be approved before an entry can run under its name, approved or not."""
     alias = approvals.config.agents.get(entry.name)
-    found = []
+    if alias is None and entry.source != PROJECT:
+        return []
+    names = tuple(dict.fromkeys((entry.name, catalog.addresses.get(entry.name, entry.name))))
+    found = _unchecked(names, entry, catalog, approvals, env)
+    needed = []
     if alias and alias.project:
-        reasons = reasons_of_alias(alias, approvals, reached(_names(entry, catalog), catalog))
-        if _is_program(entry, catalog):
-            reasons = reasons._replace(privileges=())
+        reasons = alias_reasons(names, alias, approvals, catalog, found.agent if found else None)
         if reasons:
-            found.append(Needed(alias.project, True, reasons, approvals.trusts(alias.project)))
-    meant = _meant(entry, catalog, approvals)
-    definition = _read(meant.path, meant.entry) if meant else None
-    if meant and definition:
-        own_mode = not (alias and alias.permission_mode)
-        reasons = reasons_of(definition, meant.project, approvals, meant.how, own_mode)
+            needed.append(Needed(alias.project, True, reasons, approvals.trusts(alias.project)))
+    if found and found.agent.definition and found.owner:
+        path, (how, own_mode) = found.agent.definition.path, _reach(found, approvals, lambda: catalog)
+        reasons = reasons_of(found.agent.definition, found.owner, approvals, how, own_mode)
         if reasons:
-            approved = approvals.config.lists(meant.project) or approvals.trusts_file(meant.path)
-            found.append(Needed(meant.path, False, reasons, approved))
-    return found
+            approved = approvals.config.lists(found.owner) or approvals.trusts_file(path)
+            needed.append(Needed(path, False, reasons, approved))
+    return needed
 
 
-def needs(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> tuple[list[str], list[str]]:
-    """Return why an entry still needs approval before it can run, and the paths to approve."""
-    left = [one for one in needed_approvals(entry, catalog, approvals) if not one.approved]
-    return [text for one in left for text in one.reasons.as_texts()], [one.target for one in left]
-
-
-class _Meant(NamedTuple):
-    """The definition of a project that an entry stands for."""
-
-    path: str
-    project: str
-    how: Reached
-    entry: AgentEntry | None
-
-
-def _names(entry: AgentEntry, catalog: Catalog) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((entry.name, catalog.addresses.get(entry.name, entry.name))))
-
-
-def _meant(entry: AgentEntry, catalog: Catalog, approvals: Approvals) -> _Meant | None:
-    """Return None for the user's own, or without a definition."""
-    if entry.source == PROJECT and entry.project is not None:
-        return _Meant(entry.path, entry.project, reached(_names(entry, catalog), catalog), entry)
-    if entry.source != ALIAS or not entry.target:
-        return None
-    path = _definition_path(entry.target, catalog, approvals)
-    if path is not None:
-        return _Meant(path, path.rpartition(DEFINITIONS.marker)[0] or "/", BY_PATH, None)
-    behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
-    meant = _meant(behind, catalog, approvals) if behind else None
-    if meant and entry.project is None and widens(approvals.config.agents.get(entry.name), approvals):
-        return meant._replace(how=reached((*meant.how.names, entry.name), catalog))
-    return meant
-
-
-def _definition_path(target: str, catalog: Catalog, approvals: Approvals) -> str | None:
-    """Return the file of an alias that names a definition by its path."""
-    if target.startswith("~/") and approvals.config.users_home:
-        target = approvals.config.users_home.rstrip("/") + target[1:]
-    path = os.path.normpath(os.path.join(catalog.cwd or "/", target))
-    if "/" not in target or not DEFINITIONS.is_definition_path(path):
-        return None
-    file = path if path.endswith(".md") else f"{path}.md"
-    folder, _, name = file.removesuffix(".md").rpartition("/")
-    return file if os.path.exists(file) else find_in(folder, name) or file
-
-
-def _is_program(entry: AgentEntry, catalog: Catalog) -> bool:
-    """True for an alias of a plain program, which has no permission modes."""
-    target = entry.target or entry.name
-    if entry.source != ALIAS or target == DEFINING_PROVIDER:
-        return False
-    is_definition = DEFINITIONS.is_definition_path(os.path.join(catalog.cwd or "/", target))
-    return not is_definition and all(one.source == ALIAS for one in catalog.find(target))
-
-
-def _read(path: str, entry: AgentEntry | None) -> Definition | None:
-    """Read the definition of an entry, unless its metadata shows that it asks for nothing."""
-    if entry and not any(key in entry.metadata for key in PRIVILEGES.requesting_fields):
-        return Definition(entry.name, {}, path)
-    with suppress(BadDefinition):
-        return read_definition(path, stem(path))
+def _unchecked(
+    names: tuple[str, ...], entry: AgentEntry, catalog: Catalog, approvals: Approvals, env: Mapping[str, str]
+) -> UncheckedAgent | None:
+    """Return what an entry stands for under its names; None if it cannot be started."""
+    with suppress(HocketError):
+        if entry.name not in approvals.config.agents:
+            # One that asks for nothing, as its metadata shows, need not be read again.
+            asks = any(key in entry.metadata for key in PRIVILEGES.requesting_fields)
+            definition = (
+                read_definition(entry.path, stem(entry.path)) if asks else Definition(entry.name, {}, entry.path)
+            )
+            agent = Agent(entry.name, DEFINING_PROVIDER, "", entry.source, definition=definition)
+            return UncheckedAgent(entry.name, agent, entry.project, names)
+        return resolve(entry.name, catalog.cwd or "/", env, approvals.config, lambda: catalog)
     return None
+
+
+def needs(
+    entry: AgentEntry, catalog: Catalog, approvals: Approvals, env: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return why an entry still needs approval before it can run, and the paths to approve."""
+    left = [one for one in needed_approvals(entry, catalog, approvals, env) if not one.approved]
+    return [text for one in left for text in one.reasons.as_texts()], [one.target for one in left]
