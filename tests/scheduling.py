@@ -1,6 +1,6 @@
-"""Which tests go to the same worker: those of a file that makes something dear once for all of them.
+"""Which tests go to the same worker: those of a file that makes something expensive once for all of them.
 
-All others are handed out one by one, to whoever is free. A plugin, because a mark cannot say so: what pytest-xdist 3.8
+All others are distributed one by one. A plugin, because a mark cannot say so: what pytest-xdist 3.8
 appends to the name of a marked test is not seen by pytest 9.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-TOGETHER = ("tests/api/", "tests/test_wheel.py")
-"""Servers for a whole file, and a wheel that is built and installed."""
+TOGETHER = ("tests/api/", "tests/test_wheel.py", "tests/upgrade/")
+"""Servers for a whole file, a wheel that is built and installed, and a home of which one copy is used at a time."""
 
 
 def unit_of(test: str) -> str:

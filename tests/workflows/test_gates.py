@@ -87,13 +87,14 @@ def test_cancelled_gate_has_no_verdict_and_no_processes(project: Path) -> None:
 def test_cancelling_a_gate_leaves_others_running(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
-        os.mkfifo(project / "door")
+        os.mkfifo(project / "pipe")
         one = asyncio.create_task(gates.run("rone", shell("touch begun; sleep 300"), str(project), ENV, 600))
-        other = asyncio.create_task(gates.run("rother", shell("cat door; exit 4"), str(project), ENV, 600))
+        other = asyncio.create_task(gates.run("rother", shell("cat pipe; exit 4"), str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
         await gates.cancel("rone")
         assert await one is None
-        (project / "door").write_text("")
+        # In a thread, because the other gate may not have opened the pipe yet, and starts on this loop.
+        await asyncio.to_thread((project / "pipe").write_text, "")
         verdict = await other
         assert verdict is not None
         assert verdict.code == 4
