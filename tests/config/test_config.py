@@ -836,6 +836,24 @@ def test_unusable_prompt_file_is_refused_by_name(project: Path, kind: str) -> No
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "command", ['"notify"', "[]", '[""]', '["bin/notify"]', '["../notify"]', '["a", 1]', '["a\\u0000"]']
+)
+def test_notify_command_is_a_program_that_is_found_anywhere(project: Path, home: Path, command: str) -> None:
+    put(home / "config.toml", '[notify]\ncommand = ["~/bin/notify", "", "~/x"]')
+    assert of_project(project, home).notify == (f"{os.environ['HOME']}/bin/notify", "", "~/x")
+    put(home / "config.toml", f"[notify]\ncommand = {command}")
+    assert '[notify], "command": must be a list with a program' in refused(project, home).message
+
+
+def test_notify_of_a_project_is_ignored(project: Path, home: Path) -> None:
+    put(home / "config.toml", '[notify]\ncommand = ["mine"]')
+    put(project / "hocket.toml", '[notify]\ncommand = "even this"')
+    found = of_project(project, home)
+    assert found.notify == ("mine",)
+    assert [setting.partition(": ")[0] for setting in found.ignored] == [str(project / "hocket.toml")]
+
+
 def test_cross_session_is_set_by_the_user_only(project: Path, home: Path) -> None:
     assert of_project(project, home).claude.cross_session == "refuse"
     put(home / "config.toml", '[claude]\ncross_session = "accept"')

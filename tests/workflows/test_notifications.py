@@ -78,20 +78,27 @@ def test_question_failure_and_end_of_chain_are_reported(home: Path, reports: Any
             await log.create("rleaf2", 3, "rchain", "rchain")
             await end(log, "rleaf2", "rchain")
             await end(log, "rchain", "rchain", "done")
+            await log.create("rother", 7)
+            await end(log, "rother", "rother", "stopped")
             await log.create("rleaf3", 4)
             await end(log, "rleaf3", "rleaf3", "done")
             await ask(log, "rleaf4", 5, "deny")
             await ask(log, "rleaf5", 6, "ask")
-            found = {one["number"]: one for one in await reported(reports, 3)}
+            found = {one["number"]: one for one in await reported(reports, 4)}
             await notifications.close()
-        assert {number: one["event"] for number, one in found.items()} == {1: "failed", 2: "ended", 6: "question"}
+        assert {number: one["event"] for number, one in found.items()} == {
+            1: "failed",
+            2: "ended",
+            6: "question",
+            7: "ended",
+        }
         assert (found[1]["status"], found[1]["reason"], found[1]["command"]) == ("failed", "exit", "hocket show 1")
         assert found[1]["text"].endswith("failed: exit 2")
-        assert found[2]["text"].endswith("done")
+        assert (found[2]["text"], found[7]["text"]) == ("a done", "a stopped")
         assert found[6]["text"].endswith("asks: Which colour?")
         assert found[6]["command"] == 'hocket answer 6 "YOUR ANSWER"'
         assert (found[6]["question"]["id"], found[6]["question"]["text"]) == ("q1", "Which colour?")
-        assert len(reports()) == 3
+        assert len(reports()) == 4
 
     asyncio.run(scene())
 
@@ -225,6 +232,16 @@ def test_project_cannot_name_a_command(hocket: Hocket, home: Path, project: Path
     assert [problem["path"] for problem in problems] == [str(project / "hocket.toml")]
     assert "[notify] is ignored" in hocket("doctor").stdout
     assert hocket("notify", "--test").returncode == 2
+
+
+def test_rehearsal_reports_nothing(hocket: Hocket, home: Path, agent: Bin, world: Path) -> None:
+    agent("hello", "print('hi')")
+    # In a file of its own: each home has its own folder for what it is given.
+    configure(home, [str(agent("keep", f"open({str(world / 'reported')!r}, 'a').write('x')"))])
+    assert hocket("rehearse", "hello -> hello").returncode == 0
+    assert not (world / "reported").exists()
+    assert hocket("run", "hello -> hello").returncode == 0
+    asyncio.run(until((world / "reported").exists, "the report of the real run"))
 
 
 def test_notify_test_runs_the_command_and_says_what_happened(hocket: Hocket, home: Path, agent: Bin) -> None:

@@ -199,8 +199,10 @@ def end_content(event: Event, run: Run) -> dict[str, Any] | None:
     has_failed = run.status in (Status.FAILED, Status.LOST)
     if not has_failed and run.kind is Kind.LEAF:
         return None
-    said = text_of({"type": event.type, "ts": event.ts, "data": dict(event.data)}) or run.status
-    return _content("failed" if has_failed else "ended", run, said, f"hocket show {run.number}")
+    said = None
+    if run.status is not Status.STOPPED:  # the reason of a stop says no more
+        said = text_of({"type": event.type, "ts": event.ts, "data": dict(event.data)})
+    return _content("failed" if has_failed else "ended", run, said or run.status, f"hocket show {run.number}")
 
 
 def question_content(run: Run, question: Mapping[str, Any]) -> dict[str, Any]:
