@@ -338,6 +338,16 @@ def test_run_is_shown_the_agents_it_can_hand_to(with_agents: Server) -> None:
     assert refused.status_code == 403
 
 
+def test_agent_is_shown_no_program_of_an_untrusted_project(with_agents: Server) -> None:
+    server = with_agents
+    token = token_of(server, server.start_run("smart", prompt="hello", session=True))
+    found = listed(server, token=token)
+    assert found == {*SEEDED, *OF_PROJECT, "mine", "claude"} - {"my-tool", "tooler"}
+    check_reach(server, found, token=token)
+    refused = server.post("/api/plans", {"agent": "tooler", "prompt": "x"}, token=token)
+    assert refused.status_code == 403
+
+
 def test_run_is_shown_the_agents_of_the_directory_of_its_task(with_agents: Server, tmp_path: Path) -> None:
     server = with_agents
     task = server.post("/api/tasks", {"description": "x", "cwd": str(server.project)}).json()["data"]["id"]

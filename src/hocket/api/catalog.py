@@ -23,8 +23,9 @@ from hocket.catalog.entries import Catalog
 from hocket.catalog.report import find
 from hocket.catalog.resolve import usable_clis
 from hocket.catalog.routing_table import Table
+from hocket.trust.approvals import Approvals
 from hocket.trust.check import configuration, table_of
-from hocket.trust.delegation import UNLIMITED, DelegationLimits, above, allowed_names
+from hocket.trust.delegation import UNLIMITED, DelegationLimits, above, allowed_names, refused_programs
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
 
@@ -44,14 +45,19 @@ def operations() -> list[Operation]:
 async def list_agents(request: Request, project: Project = None) -> Response:
     """List the agents of ``project``; by default those of the calling run's directory, else the global ones.
 
-    A run gets only those that its definition allows it to start.
+    A run gets only those that it may start.
     """
     limits = _limits(request)
 
     def select(found: _Found) -> tuple[list[Table], list[str]]:
         allowed = allowed_names(limits, found.catalog)
-        rows = [row for name, row in found.table["by_name"].items() if allowed is None or name in allowed]
-        return rows, [name for name in found.clis if allowed is None or name in allowed]
+        refused = refused_programs(limits, found.approvals, found.catalog, found.env)
+
+        def may_start(name: str) -> bool:
+            return name not in refused and (allowed is None or name in allowed)
+
+        rows = [row for name, row in found.table["by_name"].items() if may_start(name)]
+        return rows, [name for name in found.clis if may_start(name)]
 
     rows, clis = await _select(request, project, select)
     return wire.success([wire.agent_out(row) for row in rows], clis=clis)
@@ -95,6 +101,8 @@ class _Found(NamedTuple):
     table: Table
     catalog: Catalog
     clis: list[str]
+    approvals: Approvals
+    env: Mapping[str, str]
 
 
 async def _select(request: Request, project: str | None, select: Callable[[_Found], T]) -> T:
@@ -110,6 +118,6 @@ async def _select(request: Request, project: str | None, select: Callable[[_Foun
         catalog = engine.catalogs.get(project, env, approvals.config, approvals)
         whole = replace(catalog, problems=(*catalog.problems, *problems))
         clis = usable_clis(project or home, env, approvals.config, lambda: catalog)
-        return select(_Found(table_of(whole, approvals, env), catalog, clis))
+        return select(_Found(table_of(whole, approvals, env), catalog, clis, approvals, env))
 
     return await engine.run_in_folder(project or home, look_up)

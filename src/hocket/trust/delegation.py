@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
 
 from hocket.catalog.entries import ALIAS, Catalog
+from hocket.catalog.resolve import resolve
 from hocket.chain.parse import is_path
 from hocket.config import BYPASS
 from hocket.config.settings import (
@@ -20,7 +22,7 @@ from hocket.config.settings import (
     is_wider,
     narrower,
 )
-from hocket.errors import LimitReached, NotAllowed
+from hocket.errors import HocketError, LimitReached, NotAllowed
 from hocket.model import Agent, BoundChain, DelegationGrant, Kind, Run, Spec
 from hocket.providers.defining import DEFINITIONS, PRIVILEGES
 from hocket.trust.approvals import AgentIdentity, Approvals
@@ -228,6 +230,23 @@ def allowed_names(limits: DelegationLimits, catalog: Catalog) -> set[str] | None
         return None
     allowed = limits.caller.allowed
     return {*allowed, *(entry.name for word in allowed for entry in catalog.find(word)[:1])}
+
+
+def refused_programs(
+    limits: DelegationLimits, approvals: Approvals, catalog: Catalog, env: Mapping[str, str]
+) -> set[str]:
+    """Return an untrusted project's names for plain programs that an agent may not start."""
+    found = set[str]()
+    if limits.caller is None:
+        return found
+    for name, alias in approvals.config.agents.items():
+        if alias.project is not None and not approvals.trusts(alias.project):
+            with suppress(HocketError):
+                agent = resolve(name, catalog.cwd or "/", env, approvals.config, lambda: catalog).agent
+                known = known_agent(name, agent, approvals, lambda: catalog)
+                if agent.provider == PROGRAM and not approvals.allows(limits.caller.known, known):
+                    found.add(name)
+    return found
 
 
 def _means(word: str, wanted: AgentRequest, catalog: Callable[[], Catalog]) -> bool:
