@@ -16,6 +16,7 @@ from hocket.api.wire import RunOut
 from hocket.chain.variables import placeholders
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.dispatch import BROKEN_PIPE
+from hocket.cli.runs import ps_table
 from hocket.config.loading import find_chains, load
 from hocket.errors import BY_CODE
 
@@ -47,7 +48,7 @@ def test_readme_shows_chain_and_runs_as_printed(hocket: Hocket) -> None:
     assert [line for line in expected if line in result] == result
     talk = [line for line in expected if line not in result]
     assert without_times(done.stderr.splitlines()) == without_times(talk)
-    listed = hocket("ps", "-a").stdout.splitlines()
+    listed = ps_table([{**run, "ended_at": 0.0} for run in hocket.runs()], 60.0, 80)
     assert without_times(listed) == without_times(shown("hocket ps -a"))
 
 
