@@ -8,8 +8,7 @@ from world import Hocket
 from hocket import __version__
 from hocket.cli import forkhestra, main
 from hocket.cli.dispatch import WORDS_OF_OTHER_TOOLS
-from hocket.cli.parser import summary
-from hocket.cli.usage import COMMANDS, Group, load
+from hocket.cli.usage import COMMANDS, Group, load, summary
 
 
 def test_both_programs_print_their_version(capsys: pytest.CaptureFixture[str]) -> None:

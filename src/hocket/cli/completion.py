@@ -6,7 +6,7 @@ that the last one may become.
 
 from __future__ import annotations
 
-from hocket.cli import access, parser
+from hocket.cli import access, usage
 from hocket.cli.usage import AGENTS, COMMAND_NAMES, COMMANDS, Argument, ArgumentError, Command, Group, Option, command
 
 SCRIPTS = {
@@ -73,35 +73,35 @@ def answer(words: list[str]) -> None:
 def candidates(words: list[str]) -> list[str]:
     """What the last word may become, given those before it."""
     *before, begun = words
-    _, found, given = parser.select(before)
+    _, found, given = usage.select(before)
     if isinstance(found, Command):
         offered = _of_command(found, given, begun)
     elif given:
         offered = []
     elif begun.startswith("-"):
-        offered = _names([parser.HELP, parser.VERSION] if found is parser.ROOT else [parser.HELP])
+        offered = _names([usage.HELP, usage.VERSION] if found is usage.ROOT else [usage.HELP])
     else:
         offered = _commands_of(found)
     return [word for word in offered if word.startswith(begun)]
 
 
 def _commands_of(group: Group) -> list[str]:
-    return list(COMMANDS if group is parser.ROOT else group.commands)
+    return list(COMMANDS if group is usage.ROOT else group.commands)
 
 
 def _of_command(found: Command, given: list[str], begun: str) -> list[str]:
     try:
-        known = list(parser.tokens(found, given))
-    except parser.MissingValue as error:
+        known = list(usage.tokens(found, given))
+    except usage.MissingValue as error:
         return _values(error.option)
     except ArgumentError:
         return []
     if begun.startswith("-") and "--" not in given:
         used = {option.name for option, _ in known if option is not None and not option.many}
-        return _names([option for option in (*found.options, parser.HELP) if option.name not in used])
+        return _names([option for option in (*found.options, usage.HELP) if option.name not in used])
     arguments = [text for option, text in known if option is None]
     if any(argument.completes == COMMAND_NAMES for argument in found.arguments):
-        _, named, rest = parser.select(arguments)
+        _, named, rest = usage.select(arguments)
         return _commands_of(named) if isinstance(named, Group) and not rest else []
     place = len(arguments)
     if place < len(found.arguments):

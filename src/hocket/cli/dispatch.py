@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hocket import __version__, config
-from hocket.cli import parser
+from hocket.cli import usage
 from hocket.cli.format import typable
 from hocket.cli.usage import COMMAND_NAMES, COMMANDS, FORKHESTRA, Argument, ArgumentError, Command, Group, command
 from hocket.errors import HocketError
@@ -57,13 +57,13 @@ def _run(program: str, words: list[str]) -> int:
 
         answer(words)
         return 0
-    names, found, given = parser.select(words)
+    names, found, given = usage.select(words)
     path = program if program == FORKHESTRA else " ".join([program, *names])
     try:
         if isinstance(found, Group):
             return _run_group(program, path, found, given)
-        return found.function(**parser.parse(found, given)) or 0
-    except parser.HelpRequested:
+        return found.function(**usage.parse(found, given)) or 0
+    except usage.HelpRequested:
         return _print_help(path, found)
     except ArgumentError as error:
         error.hint = error.hint or f'see "{path} --help"'
@@ -73,23 +73,23 @@ def _run(program: str, words: list[str]) -> int:
 def _run_group(program: str, path: str, group: Group, words: list[str]) -> int:
     """Handle words that name a group and no command of it."""
     word = words[0] if words else None
-    if word is None or word in parser.HELP.names:
+    if word is None or word in usage.HELP.names:
         return _print_help(path, group)
-    if word in parser.VERSION.names and group is parser.ROOT:
+    if word in usage.VERSION.names and group is usage.ROOT:
         sys.stdout.write(f"{program} {__version__}\n")
         return 0
     raise _unknown_command(path, group, word)
 
 
 def _unknown_command(path: str, group: Group, word: str) -> ArgumentError:
-    names = list(COMMANDS if group is parser.ROOT else group.commands)
+    names = list(COMMANDS if group is usage.ROOT else group.commands)
     if word.startswith("-"):
         return ArgumentError(f"unknown option {word}")
     same = (name for name in WORDS_OF_OTHER_TOOLS.get(word, ()) if name in names)
-    near = " or ".join(same) or parser.suggest(word, names)
+    near = " or ".join(same) or usage.suggest(word, names)
     if near:
         return ArgumentError(f"unknown command {word!r}", f'did you mean {near}? see "{path} --help"')
-    to_run = f"to run an agent: hocket run {word}; " if group is parser.ROOT else ""
+    to_run = f"to run an agent: hocket run {word}; " if group is usage.ROOT else ""
     return ArgumentError(f"unknown command {word!r}", f'{to_run}see "{path} --help"')
 
 
@@ -99,7 +99,7 @@ def _unknown_command(path: str, group: Group, word: str) -> ArgumentError:
 )
 def help(words: tuple[str, ...]) -> int:  # noqa: A001 - the name of the command
     """Show the help of a command; without one, list all commands."""
-    names, found, rest = parser.select(list(words))
+    names, found, rest = usage.select(list(words))
     path = " ".join(["hocket", *names])
     if not rest:
         return _print_help(path, found)
@@ -111,7 +111,7 @@ def help(words: tuple[str, ...]) -> int:  # noqa: A001 - the name of the command
 def _print_help(path: str, found: Command | Group) -> int:
     from shutil import get_terminal_size
 
-    sys.stdout.write(parser.help_text(path, found, get_terminal_size().columns))
+    sys.stdout.write(usage.help_text(path, found, get_terminal_size().columns))
     return 0
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from patience import PATIENCE
 from world import Bin, Hocket
 
-from hocket.cli.parser import HelpRequested, help_text, parse
-from hocket.cli.usage import COMMANDS, FLAG, ArgumentError, Command, Group, load
+from hocket.cli.usage import COMMANDS, FLAG, ArgumentError, Command, Group, HelpRequested, help_text, load, parse
 
 
 def every_command() -> Iterator[tuple[str, Command]]:
