@@ -181,6 +181,10 @@ class Engine:
     def find(self, ref: str) -> Run:
         return self._journal.live.get(ref) or self.read.find(ref)
 
+    def current(self, run_id: str) -> Run | None:
+        """The run as committed, live or ended."""
+        return self._journal.run(run_id)
+
     def live(self) -> list[Run]:
         return sorted(self._journal.live.values(), key=lambda run: run.number)
 

@@ -274,9 +274,9 @@ def wait_for_spec(server: Server, run: Run) -> str:
         return spec.read()
 
 
-def changes(server: Server) -> Iterator[list[dict[str, Any]]]:
-    headers = {"authorization": f"Bearer {server.token}"}
-    url = f"http://127.0.0.1:{server.port}/api/inbox/events"
+def changes(server: Server, path: str = "/api/inbox/events", token: str | None = None) -> Iterator[Any]:
+    headers = {"authorization": f"Bearer {token or server.token}"}
+    url = f"http://127.0.0.1:{server.port}{path}"
     with httpx.stream("GET", url, headers=headers, timeout=PATIENCE) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
@@ -296,4 +296,33 @@ def test_inbox_stream_sends_changes_until_the_server_stops(server: Server) -> No
     assert next(news) == []
     server.leave()
     assert list(news) == []
+    server.start()
+
+
+def test_stream_of_runs_has_all_then_what_changes(server: Server) -> None:
+    """Everything that has not ended, then each run as it is now: also one that has ended, and the whole inbox."""
+    run = server.start_run("sleeper")
+    token = token_of(server, run)
+    news = changes(server, "/api/runs/events")
+    first = next(news)
+    assert first["complete"] is True
+    assert [one["id"] for one in first["runs"]] == [run["id"]]
+    assert first["questions"] == []
+    question = ask(server, run, token=token, text="Which?").json()["data"]["id"]
+    asked = next(message for message in news if message["questions"])
+    assert asked["complete"] is False
+    assert [one["id"] for one in asked["questions"]] == [question]
+    assert [(one["id"], one["needs_you"]) for one in asked["runs"]] == [(run["id"], True)]
+    other = server.start_run("counter")
+    ended = next(one for message in news for one in message["runs"] if one["id"] == other["id"] and one["ended_at"])
+    assert ended["status"] == "done"
+    own = next(changes(server, "/api/runs/events", token))
+    assert [one["id"] for one in own["runs"]] == [run["id"]]
+    stop(server, run)
+    last = next(
+        message for message in news if any(one["id"] == run["id"] and one["ended_at"] for one in message["runs"])
+    )
+    assert last["questions"] == []
+    server.leave()
+    list(news)
     server.start()

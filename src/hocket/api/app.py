@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,11 +25,14 @@ from hocket.store import LATEST
 from hocket.workflows.directory_diff import Form
 
 _EVENTS = content("The events of the run and its descendants", stream.EVENTS)
+_CHANGES = content("The runs that have not ended and the open questions, then what changes", stream.EVENTS)
 _STARTED: dict[str, Any] = {stream.EVENTS: {}}
 """The response to a start with ``follow``."""
 _BYTES = content("The agent's output, byte for byte", "application/octet-stream")
 
 LIST_BYTES = 16 * 1024 * 1024
+CHANGES_PAUSE = 0.2
+"""Seconds between two messages about changed runs: a person reads them."""
 SLICE = 100
 """Runs that are read or encoded before other requests get their turn."""
 
@@ -51,6 +54,7 @@ def operations() -> list[Operation]:
     run = "/api/runs/{ref}"
     return [
         get("/api/runs", list_runs, list[wire.RunOut]),
+        get("/api/runs/events", follow_runs, responses=_CHANGES),
         post("/api/runs", start_run, wire.RunOut, status=201, instead=_STARTED),
         post("/api/plans", plan_run, list[dict[str, Any]]),
         get(run, show_run, wire.RunDetail),
@@ -108,6 +112,37 @@ async def list_runs(
     page = wire.fitting(runs[::-1][:limit], lambda run: run.result, LIST_BYTES)[::-1]
     following = page[0].number if len(page) < len(runs) else None
     return wire.success(await _encoded(engine, page), next=following)
+
+
+async def follow_runs(request: Request) -> Response:
+    """Follow all runs as server-sent events: ``{"complete", "runs", "questions"}``.
+
+    The first one is ``complete``: every run that has not ended. A later one has the runs that have changed since, also
+    those that have ended. ``questions`` is the whole inbox, or null where it has not changed.
+    """
+    return stream.event_stream(_changes(engine_of(request), caller_of(request.scope).run))
+
+
+async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
+    is_first, asked_before = True, None
+    async for changed in engine.hub.changes(CHANGES_PAUSE, stream.HEARTBEAT):
+        if not changed and not is_first:
+            yield b": still here\n\n"
+            continue
+        runs = engine.live() if is_first else _changed_runs(engine, changed)
+        rows = await _encoded(engine, [run for run in runs if reaches(engine, mine, run)])
+        asked = inbox.open_questions(engine, mine)
+        message = {"complete": is_first, "runs": rows, "questions": None if asked == asked_before else asked}
+        is_first, asked_before = False, asked
+        yield b"data: %b\n\n" % wire.encoded(message)
+
+
+def _changed_runs(engine: Engine, changed: set[tuple[str, str]]) -> list[Run]:
+    """Return these runs, the roots above them, which have the cost of the tree, and what waits with a chain."""
+    roots = {root for _, root in changed}
+    names = roots | {run for run, _ in changed}
+    names |= {run.id for run in engine.live() if run.root in roots and run.kind in (Kind.LOOP, Kind.GROUP)}
+    return sorted(filter(None, map(engine.current, names)), key=lambda run: run.number)
 
 
 async def _encoded(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:

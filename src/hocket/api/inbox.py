@@ -41,7 +41,7 @@ async def list_questions(request: Request, answered: Beginning = None, run: Begi
     """
     engine, caller = engine_of(request), caller_of(request.scope).run
     if answered is None:
-        return wire.success(_rows(engine, caller, engine.inbox.questions()))
+        return wire.success(open_questions(engine, caller))
     found = engine.inbox.answered(run_named(request, run) if run else caller, answered)
     return wire.success([found[1]] if found is not None and reaches(engine, caller, found[0]) else [])
 
@@ -60,6 +60,11 @@ async def _changes(engine: Engine, caller: Run | None) -> AsyncIterator[bytes]:
             continue
         before = rows
         yield b"data: %b\n\n" % wire.encoded(rows)
+
+
+def open_questions(engine: Engine, caller: Run | None) -> list[dict[str, Any]]:
+    """Return the open questions that a caller may see, oldest first."""
+    return _rows(engine, caller, engine.inbox.questions())
 
 
 def _rows(engine: Engine, caller: Run | None, questions: Iterable[PendingQuestion]) -> list[dict[str, Any]]:

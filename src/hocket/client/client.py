@@ -139,6 +139,19 @@ class Client:
         bursts = self._reconnecting(None, lambda live: sse_events(self._stream("/api/inbox/events")), follow=True)
         return (questions for burst in bursts for questions in burst)
 
+    def changes(self, tick: float) -> Iterator[dict[str, Any] | None]:
+        """All live runs and open questions, then what changes, without an end; None as in ``follow_ticking``.
+
+        Each connection begins with a ``complete`` message.
+        """
+
+        def open_stream(live: bool) -> Iterator[list[dict[str, Any]]]:
+            return sse_events(self._stream("/api/runs/events", tick=tick))
+
+        for burst in self._reconnecting(None, open_stream, True, tick):
+            yield from burst
+            yield None
+
     def _reconnecting(
         self, run: str | None, open_stream: Callable[[bool], Iterator[Any]], follow: bool, tick: float | None = None
     ) -> Iterator[Any]:

@@ -7,6 +7,7 @@ reads the store until it has caught up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Mapping
@@ -17,8 +18,10 @@ from typing import Any
 
 from hocket.model import Run
 from hocket.store import Committed, EventLine, Queries, below_test
+from hocket.views.event_text import tool_summary
 
 RECENT_BYTES = 8 * 1024 * 1024
+LAST_CHARACTERS = 200
 PAGE = 500
 PAGE_BYTES = 256 * 1024
 """A follower is handed at most so many events, and so many bytes and one event more, before it asks again."""
@@ -42,6 +45,14 @@ class _Reader:
     """Whether a run of the tree is one of those that are followed."""
 
 
+@dataclass(slots=True)
+class _Watcher:
+    """A reader of the changes of all runs."""
+
+    changed: set[tuple[str, str]] = field(default_factory=set)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Hub:
     """Receives every commit and wakes followers."""
 
@@ -53,15 +64,18 @@ class Hub:
         self._order: deque[str] = deque()
         self._size = 0
         self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
+        self._watchers: list[_Watcher] = []
         self._closed = False
         self.last: dict[str, str] = {}
-        """The last thing each live run said."""
+        """The last thing each live run said or did."""
 
     def close(self) -> None:
         """End all followers; clients reconnect to the next server."""
         self._closed = True
         for root in list(self._waiting):
             self._wake(root)
+        for watcher in self._watchers:
+            watcher.news.set()
 
     def publish(self, committed: Committed) -> None:
         roots = set()
@@ -79,12 +93,17 @@ class Hub:
         self._evict()
         for root in roots:
             self._wake(root)
+        for watcher in self._watchers:
+            watcher.changed.update((event.run, event.root) for event in committed.events)
+            watcher.news.set()
 
     def _note(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "text":
-            self.last[run] = data["text"][:200]
+            self.last[run] = data["text"][:LAST_CHARACTERS]
+        elif kind == "tool.started":
+            self.last[run] = tool_summary(str(data.get("name")), data.get("input"))[:LAST_CHARACTERS]
         elif kind == "gate.started":
-            self.last[run] = f"gate: {data['command']}"[:200]
+            self.last[run] = f"gate: {data['command']}"[:LAST_CHARACTERS]
         elif kind in ("gate", "run.ended"):
             self.last.pop(run, None)
 
@@ -132,6 +151,25 @@ class Hub:
                 return
             if not await self._news(run.root, heartbeat):
                 yield []
+
+    async def changes(self, pause: float, heartbeat: float) -> AsyncIterator[set[tuple[str, str]]]:
+        """Run and root of every run with new events, at most every ``pause`` seconds; empty at once and in silence.
+
+        A slow reader gets fewer and larger sets, and nothing is kept for it but names.
+        """
+        watcher = _Watcher()
+        self._watchers.append(watcher)
+        try:
+            while not self._closed:
+                changed, watcher.changed = watcher.changed, set()
+                watcher.news.clear()
+                yield changed
+                if changed:
+                    await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(watcher.news.wait(), heartbeat)
+        finally:
+            self._watchers.remove(watcher)
 
     async def _news(self, root: str, patience: float | None) -> bool:
         """Wait for the tree's next event; False when patience ran out first."""
