@@ -15,8 +15,9 @@ from store.sample_events import StoreWriter, created, ended
 from torture.installation import wait_for
 from world import Bin, Hocket
 
-from hocket.cli.runs import ps_table, show_lines, tree_order
+from hocket.cli.runs import ps_table, show_lines
 from hocket.store import NewRun, open_store
+from hocket.views.run_list import tree_order
 
 pytestmark = pytest.mark.shared_server
 

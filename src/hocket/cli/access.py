@@ -13,6 +13,7 @@ from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, HomeError, PromptError
 from hocket.views.text import strip_controls
 
+START_SECONDS = 60.0
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
 EXIT_BUDGET = 5
@@ -74,6 +75,14 @@ def _start_server(home: str) -> None:
     prepare(Path(home))
     load(home, home)
     start_server(home, config.process_environment())
+
+
+def start_by_command() -> None:
+    """Start the server by another command: starting one forks, which a process with threads must not do."""
+    from hocket.keeper.programs import run_tool
+
+    argv = [sys.executable, "-P", "-m", "hocket", "ps", "--json"]
+    run_tool(argv, config.home(), config.process_environment(), START_SECONDS, 0)
 
 
 def _notice(text: str) -> None:

@@ -14,7 +14,7 @@ from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Ar
 from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
 from hocket.views.event_text import answer_text, reply_command, wants_text
-from hocket.views.names import agent_name
+from hocket.views.run_list import asked_by
 from hocket.views.text import duration, one_line
 
 Event = dict[str, Any]
@@ -68,7 +68,7 @@ def _follow(client: Client, as_json: bool) -> None:
         else:
             blocks = dict(zip(now, _blocks(questions, time.time()), strict=True))
             for name in known.keys() - now.keys():
-                access.write(f"{_asked_by(known[name])}: question closed: {headline(known[name])}\n\n")
+                access.write(f"{asked_by(known[name])}: question closed: {headline(known[name])}\n\n")
             access.write("".join(f"{blocks[name]}\n\n" for name in now if name not in known))
         sys.stdout.flush()
         known = now
@@ -80,16 +80,8 @@ def _blocks(questions: list[Question], now: float) -> list[str]:
     for one, reply in zip(questions, reply_commands(questions), strict=True):
         asked_at = one.get("asked_at")
         age = f"asked {duration(max(0.0, now - asked_at))} ago" if asked_at else "asked earlier"
-        blocks.append("\n".join([f"{_asked_by(one)}  {age}", f"  ? {headline(one)}", *details(one), f"    {reply}"]))
+        blocks.append("\n".join([f"{asked_by(one)}  {age}", f"  ? {headline(one)}", *details(one), f"    {reply}"]))
     return blocks
-
-
-def _asked_by(question: Question) -> str:
-    """``42 builder in shop``, with the sub-agent behind the agent."""
-    agent = agent_name(str(question.get("agent") or "?"))
-    helper = f"/{one_line(str(question['helper']))}" if question.get("helper") else ""
-    place = str(question.get("cwd") or "").rstrip("/").rpartition("/")[2]
-    return f"{question['number']} {agent}{helper}" + (f" in {one_line(place)}" if place else "")
 
 
 # --- Answering ----------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,12 +18,10 @@ from hocket.cli import access
 from hocket.cli.usage import command
 from hocket.client import Client
 from hocket.errors import HocketError
-from hocket.keeper.programs import run_tool
 from hocket.mcp import protocol
 from hocket.mcp.calls import CallContext, ProgressStep, RequestStep, ToolRun, stream_ended
 from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 
-START_SECONDS = 60.0
 TICK_SECONDS = 0.5
 """How soon a wait notices that its call was cancelled."""
 EXIT_SECONDS = 20.0
@@ -135,7 +132,7 @@ class StdioServer:
                 tool.resume(None)
                 continue
             try:
-                client = client or access.connect(talk=False, start=_start_server)
+                client = client or access.connect(talk=False, start=access.start_by_command)
                 if isinstance(step, RequestStep):
                     value = client.exchange(step.method, step.path, step.body, step.key)
                 else:
@@ -152,12 +149,6 @@ def _next_event(events: Iterator[dict[str, Any] | None]) -> dict[str, Any] | Non
     for event in events:
         return event
     raise stream_ended()
-
-
-def _start_server() -> None:
-    """Start the server by another command: starting one forks, which a process with threads must not do."""
-    argv = [sys.executable, "-P", "-m", "hocket", "ps", "--json"]
-    run_tool(argv, config.home(), config.process_environment(), START_SECONDS, 0)
 
 
 def _context() -> CallContext:

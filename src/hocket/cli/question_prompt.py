@@ -5,8 +5,8 @@ What a person is asked to allow is shown whole, with invisible and control chara
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from hocket.cli.format import display_width, truncate, wrap
 from hocket.views.event_text import argument_text, main_argument, reply_command, tool_call, wants_text
@@ -148,10 +148,22 @@ ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
 DENIAL, ANSWER = "deny, because: ", "answer: "
 
 
-class QuestionPrompt:
-    """One open question on the screen, and what keys do to it. Reads no terminal and sends nothing."""
+class OpenQuestions(Protocol):
+    """What has open questions: a run view, or the list of all runs."""
 
-    def __init__(self) -> None:
+    @property
+    def questions(self) -> Mapping[tuple[str, str], OpenQuestion]:
+        """By run and id, the oldest first."""
+
+
+class QuestionPrompt:
+    """One open question on the screen, and what keys do to it. Reads no terminal and sends nothing.
+
+    With ``scrolls`` a question that does not fit is shown in part, by ``scroll``; otherwise its beginning.
+    """
+
+    def __init__(self, scrolls: bool = False) -> None:
+        self._scrolls = scrolls
         self.question: OpenQuestion | None = None
         self.sent_keys: set[str] = set()
         """The idempotency keys of the answers given here."""
@@ -159,6 +171,8 @@ class QuestionPrompt:
         """True if the question did not fit when it was last drawn, so that it has to be printed above."""
         self._count = 0
         self._since = 0.0
+        self._first = 0
+        """The first row shown of a question that does not fit."""
         self._shows_rule = False
         """True if the question's rule is completely visible: only then a key allows it."""
         self._reset_input()
@@ -170,15 +184,30 @@ class QuestionPrompt:
         self.is_sending = False
         self._error = ""
 
-    def update(self, view: RunView, now: float) -> None:
+    def update(self, view: OpenQuestions, now: float) -> None:
         """Choose the question to show: the current one while it is open, else the oldest."""
         questions = list(view.questions.values())
         self._count = len(questions)
         if self.question not in questions:
             self._show(questions[0] if questions else None, now)
 
+    def choose(self, question: OpenQuestion, now: float) -> None:
+        """Show this question, which is open."""
+        if question != self.question:
+            self._show(question, now)
+        self._since = now
+
+    @property
+    def is_typing(self) -> bool:
+        """True while a text is typed, which Escape cancels."""
+        return self._typing is not None
+
+    def scroll(self, rows: int) -> None:
+        """Show further rows of a question that does not fit, or with a negative number earlier ones."""
+        self._first = max(0, self._first + rows)
+
     def _show(self, question: OpenQuestion | None, now: float) -> None:
-        self.question, self._since, self._shows_rule = question, now, False
+        self.question, self._since, self._shows_rule, self._first = question, now, False, 0
         self._reset_input()
 
     def fail(self, message: str) -> None:
@@ -188,7 +217,7 @@ class QuestionPrompt:
 
     # Keys
 
-    def press(self, keys: Sequence[str], view: RunView, now: float) -> Data | None:
+    def press(self, keys: Sequence[str], view: OpenQuestions, now: float) -> Data | None:
         """Handle the keys since the last call; returns the body of the answer they complete.
 
         A key that answers at once counts only if it came alone: pasted text and keys held down allow nothing.
@@ -204,7 +233,7 @@ class QuestionPrompt:
             self._type([key for key in keys[1:] if key.isprintable()])
         return None
 
-    def _choose(self, key: str, question: OpenQuestion, view: RunView, now: float) -> Data | None:
+    def _choose(self, key: str, question: OpenQuestion, view: OpenQuestions, now: float) -> Data | None:
         data = question.data
         if key == "n" and self._count > 1:
             questions = list(view.questions.values())
@@ -285,12 +314,23 @@ class QuestionPrompt:
         keys = [] if muted else self._footer(inner, now)
         # The view keeps its last row, and one row of an error is worth a row of the question.
         limit = max(1, min(limit, rows - 1 - len(keys) - bool(error)))
-        shown = text if len(text) <= limit else [*text[: limit - 1], truncate("… complete above", inner)]
+        shown = self._visible(text, limit, inner)
         left = rows - len(shown) - len(keys)
         error = _first_lines(error, left - FRAME_ROWS if left > FRAME_ROWS else left - 1)
         block = [*shown, *error, *keys]
         self.is_cut = len(text) > limit or len(block) >= rows
         return _framed(block, columns) if len(block) + FRAME_ROWS <= rows else block
+
+    def _visible(self, text: list[str], limit: int, inner: int) -> list[str]:
+        """The rows of a text that fit, and a note where that is not all of them."""
+        if len(text) <= limit:
+            return text
+        if not self._scrolls:
+            return [*text[: limit - 1], truncate("… complete above", inner)]
+        self._first = min(self._first, len(text) - limit + 1)
+        end = self._first + limit - 1
+        note = f"… rows {self._first + 1} to {end} of {len(text)}, ↑↓ for the others"
+        return [*text[self._first : end], truncate(note, inner)]
 
     def _footer(self, inner: int, now: float) -> list[str]:
         if self.is_sending:

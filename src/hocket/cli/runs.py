@@ -57,6 +57,7 @@ from hocket.errors import ChainSyntaxError, HocketError
 from hocket.input_limits import AROUND_A_MARKER, DEFAULT_MARKER
 from hocket.views.event_text import parking
 from hocket.views.names import agent_name, project_names
+from hocket.views.run_list import tree_order
 from hocket.views.text import (
     age,
     date_and_time,
@@ -197,12 +198,12 @@ def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
 def ps_table(runs: list[Run], now: float, columns: int | None, colour: bool = False) -> list[str]:
     """The lines of ``ps``; with ``columns`` less useful ones are left out in favour of the agent and the last words."""
     projects = run_projects(runs)
-    rows = [_ps_cells(run, depth, now, projects.get(run["id"], "")) for run, depth in tree_order(runs)]
+    rows = [ps_cells(run, depth, now, projects.get(run["id"], "")) for run, depth in tree_order(runs)]
     shown = ("RUN", *(["PROJECT"] if projects else []), *COLUMNS)
     if columns is not None:
-        shown = _fitting(rows, shown, columns)
-        room = _room(rows, shown, columns)
-        agents = max(room - _width(rows, "LAST"), room * 2 // 5)
+        shown = fitting_columns(rows, shown, columns)
+        room = text_room(rows, shown, columns)
+        agents = max(room - cell_width(rows, "LAST"), room * 2 // 5)
         rows = [{**row, "AGENT": truncate(row["AGENT"], agents)} for row in rows]
     first, *lines = format_table([shown, *([row[name] for name in shown] for row in rows)], columns)
     return [
@@ -211,12 +212,12 @@ def ps_table(runs: list[Run], now: float, columns: int | None, colour: bool = Fa
     ]
 
 
-def _fitting(rows: list[Cells], shown: Sequence[str], columns: int) -> tuple[str, ...]:
+def fitting_columns(rows: list[Cells], shown: Sequence[str], columns: int) -> tuple[str, ...]:
     """The columns that say something and leave enough room."""
     shown = [name for name in shown if name not in OPTIONAL or any(row[name] not in ("", "-") for row in rows)]
-    wanted = min(_width(rows, "AGENT") + _width(rows, "LAST"), int(columns * WANTED_SHARE))
+    wanted = min(cell_width(rows, "AGENT") + cell_width(rows, "LAST"), int(columns * WANTED_SHARE))
     for name in DROPPED:
-        if _room(rows, shown, columns) >= wanted:
+        if text_room(rows, shown, columns) >= wanted:
             break
         if name == "ENDED" and name in shown:
             shown = ["TIME" if one == "ELAPSED" else one for one in shown if one != name]
@@ -225,13 +226,14 @@ def _fitting(rows: list[Cells], shown: Sequence[str], columns: int) -> tuple[str
     return tuple(shown)
 
 
-def _width(rows: list[Cells], name: str) -> int:
+def cell_width(rows: list[Cells], name: str) -> int:
+    """The width of a column, with its heading."""
     return max(display_width(text) for text in (name, *(row[name] for row in rows)))
 
 
-def _room(rows: list[Cells], shown: Sequence[str], columns: int) -> int:
+def text_room(rows: list[Cells], shown: Sequence[str], columns: int) -> int:
     """The width that the other columns leave for the agent and the last words."""
-    others = (_width(rows, name) for name in shown if name not in ("AGENT", "LAST"))
+    others = (cell_width(rows, name) for name in shown if name not in ("AGENT", "LAST"))
     return columns - sum(others) - 2 * (len(shown) - 1)
 
 
@@ -256,23 +258,8 @@ def run_projects(runs: Sequence[Run]) -> dict[str, str]:
     return {id: truncate(names[folder], PROJECT_COLUMNS) for id, folder in folders.items()} if len(names) > 1 else {}
 
 
-def tree_order(runs: Sequence[Run]) -> list[tuple[Run, int]]:
-    """Every run after its parent, by number, with its depth among the runs that are listed."""
-    listed = {run["id"] for run in runs}
-    children: dict[str | None, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.get("number") or 0):
-        parent = run.get("parent")
-        children.setdefault(parent if parent in listed else None, []).append(run)
-    ordered: list[tuple[Run, int]] = []
-    pending = [(run, 0) for run in reversed(children.get(None, []))]
-    while pending:
-        run, depth = pending.pop()
-        ordered.append((run, depth))
-        pending += [(child, depth + 1) for child in reversed(children.get(run["id"], []))]
-    return ordered
-
-
-def _ps_cells(run: Run, depth: int, now: float, project: str) -> Cells:
+def ps_cells(run: Run, depth: int, now: float, project: str) -> Cells:
+    """What each column of ``ps`` has for a run; ``hocket top`` has the same."""
     # The step as numbered in the chain's text, which is what ``resume --from`` takes.
     step = "" if run.get("step") is None else str(run.get("stage") or run["step"] + 1)
     taken = duration(elapsed(run, now))

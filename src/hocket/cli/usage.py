@@ -152,6 +152,7 @@ COMMANDS = {
     "run": ("hocket.cli.run:run", "Run a chain of agents and follow it to its end."),
     "spawn": ("hocket.cli.runs:spawn", "Start one agent in the background."),
     "ps": ("hocket.cli.runs:ps", "List runs."),
+    "top": ("hocket.cli.top:top", "Show everything that runs on one live screen."),
     "agents": ("hocket.cli.agents:agents", "List the agents that can run here."),
     "chains": ("hocket.cli.chains:chains", "List the chains of the configuration."),
     "show": ("hocket.cli.runs:show", "Show one run in detail."),

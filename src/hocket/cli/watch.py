@@ -33,6 +33,7 @@ KEY_OFFER = "d detach, s stop, Enter continue"
 DETACHED = 3
 """The exit code of a timed-out wait: nothing is complete, and the work continues."""
 STOPPING = "stopping, please wait"
+ESCAPE_SECONDS = 0.05
 MAX_FURTHER_SIGNALS = 2
 """After this many more signals during a stop the client exits without waiting for it."""
 FLUSH_SECONDS = 5.0
@@ -218,17 +219,25 @@ class SignalHandler:
 # --- Keys ---------------------------------------------------------------------------------------------------
 
 
-class Keyboard:
-    """Single keys from the controlling terminal, since standard input may be a file with the prompt."""
+_SEQUENCE = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])"
+"""What a key sends that is no character, such as an arrow."""
 
-    def __init__(self) -> None:
+
+class Keyboard:
+    """Single keys from the controlling terminal, since standard input may be a file with the prompt.
+
+    With ``sequences`` the escape sequence of an arrow and the like is one key; otherwise they are dropped.
+    """
+
+    def __init__(self, sequences: bool = False) -> None:
+        self._sequences = sequences
         self._terminal: int | None = None
         self._before: list[Any] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unfinished = ""
 
     def pressed(self) -> list[str]:
-        """The keys since the last call, without those that send escape sequences.
+        """The keys since the last call.
 
         The first call opens the terminal and keeps what was typed before: no key may get lost between an offer on the
         screen and this call.
@@ -249,14 +258,21 @@ class Keyboard:
     def split(self, piece: str) -> list[str]:
         """The keys in the next piece of input; an empty one means that nothing more has arrived.
 
-        Escape sequences are dropped, also those that arrive in several pieces.
+        An escape sequence may arrive in several pieces.
         """
         text = self._unfinished + piece
         begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
         # An escape with nothing after it is the Escape key.
         self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
         whole = text.removesuffix(self._unfinished)
-        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
+        keys = re.findall(f"{_SEQUENCE}|.", whole, re.DOTALL)
+        return [key for key in keys if self._sequences or len(key) == 1]
+
+    def wait(self, others: list[int], seconds: float) -> None:
+        """Wait for a key, or until one of some other descriptors can be read, but not longer than this."""
+        own = [self._terminal] if self._terminal is not None and _is_foreground(self._terminal) else []
+        # What an escape begins is known a moment later.
+        select.select([*own, *others], [], [], min(seconds, ESCAPE_SECONDS) if self._unfinished else seconds)
 
     def _open(self) -> None:
         try:
