@@ -8,8 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hocket.views.event_text import COMMAND
-from hocket.views.text import upcoming_time
+from hocket.views.text import COMMAND, upcoming_time
 
 STATUS_LABELS = {
     "starting": "◌ starting",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.views.names import tool_name
-from hocket.views.text import date_and_time, one_line, terminal_output, upcoming_time
+from hocket.views.text import COMMAND, date_and_time, one_line, terminal_output, upcoming_time
 
 Data = dict[str, Any]
 
@@ -15,8 +15,6 @@ SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thoug
 """Prominence of an event: output, what an agent does meanwhile, something unexpected, a question, thinking."""
 
 LINE_LIMIT = 200
-COMMAND = "    hocket "
-"""How a line with a command to type begins."""
 GATE_LINES = 8
 """How many of the last lines of a failed gate are shown."""
 _MAIN_ARGUMENTS = (

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import time
 
+COMMAND = "    hocket "
+"""How a line with a command to type begins."""
+
 # String-type escape sequences end with BEL or ST, or run on to the end of the text.
 _ESCAPES = (
     r"(?s)\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
