@@ -135,6 +135,7 @@ WRONG: list[tuple[Any, str]] = [
     ({}, "s: 'rules' is missing"),
     ({"rulse": []}, "s: unknown key 'rulse'; did you mean 'rules'?"),
     ({"rules": [], "version": 2}, "s: unknown version 2"),
+    ({"rules": [{"do": [{"new": 1}]}], "version": 2}, "s: unknown version 2"),
     ({"rules": {}}, "s: rules: must be a list; got keys and values"),
     ({"rules": [{"do": [{"say": "a"}]}, {"when": {}}]}, "s: rule 2: 'do' is missing"),
     ({"rules": [{"do": []}]}, "s: rule 1: do: must have at least one step"),

@@ -76,9 +76,11 @@ def read_document(path: str | os.PathLike[str]) -> Any:
 
 def parse(document: Any, source: str = "script") -> Script:
     """Parse a decoded document. ``source`` names it in errors."""
-    given = _fields(document, source, _SCRIPT, "rules")
-    if given.pop("version", VERSION) != VERSION:
+    # Before the rules, of which another version may have others.
+    if isinstance(document, dict) and document.get("version", VERSION) != VERSION:
         raise ScriptError(f"{source}: unknown version {document['version']!r}", f"use version {VERSION}")
+    given = _fields(document, source, _SCRIPT, "rules")
+    given.pop("version", None)
     return Script(**given)
 
 
