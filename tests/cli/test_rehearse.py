@@ -170,7 +170,7 @@ def test_invalid_script_is_refused_with_its_position(hocket: Hocket, project: Pa
     path = write(project, "rules: [{do: [{shout: x}]}]")
     done = hocket("rehearse", "planner")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{path}: rule 1, do: step 1: unknown key 'shout'" in done.stderr
+    assert f"{path}: rules: rule 1: do: step 1: unknown key 'shout'" in done.stderr
 
 
 def test_question_is_denied_unless_asking_is_requested(hocket: Hocket, project: Path) -> None:
