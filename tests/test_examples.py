@@ -92,6 +92,35 @@ def test_readme_shows_rehearsal_as_printed(hocket: Hocket) -> None:
     assert played == shown('hocket rehearse "developer:3" -p "Add a roof" 2>/dev/null')
 
 
+def test_readme_puts_its_programs_on_path() -> None:
+    text = (ROOT / "README.md").read_text()
+    (folder,) = re.findall(r"`PATH=\$PWD/(\S+):\$PATH`", text)
+    assert ROOT / folder == PROGRAMS
+    assert all(f"`{program.name}`" in text and os.access(program, os.X_OK) for program in PROGRAMS.iterdir())
+
+
+def test_forkhestra_guide_runs_as_printed(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}")
+    guide = "docs/guides/forkhestra.md"
+    text = (ROOT / guide).read_text()
+    for path, kind in (("project-a/.claude/agents/reviewer.md", "markdown"), ("site/forge/chains.json", "json")):
+        (content,) = re.findall(rf"`{re.escape(path)}`.*?```{kind}\n(.*?)```", text, re.DOTALL)
+        file = world / path
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    site = world / "site"
+    done = hocket("rehearse", "--chain", "check", cwd=site)
+    result = done.stdout.splitlines()
+    expected = shown("hocket rehearse --chain check", guide)
+    assert [line for line in expected if line in result] == result
+    talk = [line for line in expected if line not in result]
+    assert without_times(done.stderr.splitlines()) == without_times(talk)
+    (site / "passes").unlink()
+    (dsl, prompt) = re.findall(r'^forkhestra "(.*)" -p "(.*)"$', text, re.MULTILINE)[0]
+    direct = hocket("rehearse", dsl, "-p", prompt, cwd=site)
+    assert (direct.returncode, direct.stdout) == (0, done.stdout)
+
+
 def test_readme_commands_exist(hocket: Hocket) -> None:
     text = (ROOT / "README.md").read_text()
     named = set(re.findall(r"^(?:\$ )?hocket ([a-z]+)", text, re.MULTILINE))

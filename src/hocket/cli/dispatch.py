@@ -52,10 +52,10 @@ def run_command(program: str, words: Sequence[str]) -> int:
 
 
 def _run(program: str, words: list[str]) -> int:
-    if config.is_completing(program):
+    if (shell := config.completing_shell()) is not None:
         from hocket.cli.completion import answer
 
-        answer(words)
+        answer(words, shell)
         return 0
     names, found, given = usage.select(words)
     path = program if program == FORKHESTRA else " ".join([program, *names])

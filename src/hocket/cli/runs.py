@@ -40,6 +40,7 @@ from hocket.cli.usage import (
     CWD,
     FLAG,
     JSON,
+    LIVE_RUNS,
     PROMPT,
     REF,
     SECONDS,
@@ -456,7 +457,7 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
 
 
 @command(
-    Argument("refs", "RUN...", many=True),
+    Argument("refs", "RUN...", many=True, completes=LIVE_RUNS),
     JSON,
     examples=("hocket stop 42", "hocket stop 42 43 --json"),
 )

@@ -15,6 +15,8 @@ Kind = str | tuple[str, ...]
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
 """Completed to the addresses of agents."""
+RUNS, LIVE_RUNS = "runs", "live runs"
+"""Completed to the numbers of the newest runs, or of those that have not ended."""
 COMMAND_NAMES = "commands"
 """Completed to the commands, then to those of a group."""
 
@@ -109,7 +111,7 @@ def command(
 
 # --- Options and arguments shared by several commands -------------------------------------------------------
 
-REF = Argument("ref", "RUN")
+REF = Argument("ref", "RUN", completes=RUNS)
 CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False, completes=AGENTS)
 PROMPT = Option("-p", "--prompt", metavar="TEXT", help='Use this prompt; "-" reads standard input.')
 PROMPT_FILE = Option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")

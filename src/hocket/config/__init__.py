@@ -180,9 +180,9 @@ def process_environment(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
     return dict(environ)
 
 
-def is_completing(program: str, environ: Environ = OWN_ENVIRONMENT) -> bool:
-    """True if a shell requests completions."""
-    return f"_{program.upper()}_COMPLETE" in environ
+def completing_shell(environ: Environ = OWN_ENVIRONMENT) -> str | None:
+    """The shell that requests completions; None if none does."""
+    return environ.get("_HOCKET_COMPLETE")
 
 
 def replace_environment(environ: Environ) -> None:
