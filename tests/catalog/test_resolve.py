@@ -98,20 +98,21 @@ def test_without_a_path_the_usual_places_are_searched(tmp_path: Path) -> None:
     assert found("sh", str(tmp_path), {"HOME": NOBODYS}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
 
 
-@pytest.mark.req("S1-B20")
+@pytest.mark.req("S1-B20", "S3-04")
 def test_missing_program_is_named_without_its_path(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "reviewer")
     error = refused("reviewr", tmp_path, tmp_path / "bin")
     assert isinstance(error, ProgramNotFound)
-    assert error.message == "there is no agent 'reviewr' and no program of that name"
-    assert error.hint == "no agent can run here"
+    assert error.message == "no agent 'reviewr' in this project or globally, and no program of that name"
+    assert error.hint == "no agent can run here; see: hocket agents"
 
 
 def test_missing_program_of_alias_says_what_to_install(tmp_path: Path) -> None:
     config = Config(agents={"smith": AgentConfig("/p/hocket.toml", "forge-smith")})
     error = refused("smith", tmp_path, tmp_path, config=config)
     assert error.message == (
-        "there is no agent 'forge-smith' and no program of that name, which the agent 'smith' of /p/hocket.toml runs"
+        "no agent 'forge-smith' in this project or globally, and no program of that name, "
+        "which the agent 'smith' of /p/hocket.toml runs"
     )
     assert (error.hint or "").startswith("install forge-smith, or correct the path of 'smith'; ")
 

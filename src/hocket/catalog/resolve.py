@@ -314,4 +314,4 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     if caller.alias:
         where = f", which the agent {caller.name!r} of {caller.alias.source} runs"
         hint = f"install {name}, or correct the path of {caller.name!r}; {hint}"
-    return UnknownAgent(f"there is no agent {name!r} and no program of that name{where}", hint)
+    return UnknownAgent(f"no agent {name!r} in this project or globally, and no program of that name{where}", hint)
