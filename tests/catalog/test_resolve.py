@@ -104,7 +104,7 @@ def test_missing_program_is_named_without_its_path(tmp_path: Path) -> None:
     error = refused("reviewr", tmp_path, tmp_path / "bin")
     assert isinstance(error, ProgramNotFound)
     assert error.message == "no agent 'reviewr' in this project or globally, and no program of that name"
-    assert error.hint == "no agent can run here; see: hocket agents"
+    assert error.hint == "no agent can run here: `hocket agents`"
 
 
 def test_missing_program_of_alias_says_what_to_install(tmp_path: Path) -> None:

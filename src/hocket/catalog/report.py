@@ -201,7 +201,7 @@ def suggest_agents(word: str, catalog: Catalog, others: Iterable[str] = ()) -> s
     shown = {name for name, address in catalog.addresses.items() if {name, address} & {*near}}
     rest = len(catalog.addresses) - len(shown)
     if not near:
-        return f"{count(rest, 'agent')} can run here: `hocket agents`" if rest else "no agent can run here; see: hocket agents"
+        return f"{count(rest, 'agent') if rest else 'no agent'} can run here: `hocket agents`"
     return f"did you mean {' or '.join(near)}?" + (f" {count(rest, 'other agent')}: `hocket agents`" if rest else "")
 
 

@@ -120,7 +120,7 @@ def test_a_path_that_names_no_agent_is_an_error_and_never_a_program(claude: Clau
 
 
 BAD = [
-    ("broken", "You are an agent.\n", "line 1: "),
+    ("broken", "You are an agent.\n", "broken.md:1 is not used: does not begin with"),
     ("broken", "---\nname: broken\n---\nYou are an agent.\n", "has no description"),
     ("./.claude/agents/broken.md", "---\nname: broken\ndescription: x\n", "line 1: "),
     ("./.claude/agents/broken", "---\nname: -x\ndescription: x\n---\nYou are an agent.\n", "begins with a dash"),
