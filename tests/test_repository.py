@@ -216,7 +216,7 @@ def glossary_entries(text: str) -> dict[str, list[str]]:
 def test_glossary_names_existing_packages() -> None:
     entries = glossary_entries(text_of(ROOT / "docs/glossary.md"))
     assert {"agent", "run", "task", "keeper"} <= entries.keys()
-    assert list(entries) == sorted(entries)
+    assert list(entries) == sorted(entries, key=str.lower)
     packages = {name.removesuffix("/") for name in package_entries()}
     assert {word: named for word, named in entries.items() if not packages.issuperset(named)} == {}
 

@@ -35,7 +35,6 @@ from hocket.workflows.chain_state import LiveChains
 from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.idle_timeout import IdleTimeouts
 from hocket.workflows.notifications import Notifications
-from hocket.workflows.request import StartRequest
 from hocket.workflows.resume import Resumer
 from hocket.workflows.run_diff import RunDiffs
 from hocket.workflows.start import Starter
@@ -94,6 +93,7 @@ class Engine:
         self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
         self._background = BackgroundTasks()
         # What a single component does.
+        self.start = self._starter.start
         self.plan = self._starter.plan
         self.run_in_folder = self._starter.folders.run
         self.worktrees = self._worktrees.listed
@@ -166,11 +166,7 @@ class Engine:
         self.secrets.close()
         self.store.close()
 
-    # Starting
-
-    async def start(self, request: StartRequest, key: str | None = None, parent: Run | None = None) -> Run:
-        """Create a run and start it. The same ``key`` gives the same run."""
-        return await self._starter.start(request, key, parent)
+    # Worktrees
 
     async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[KeptWorktree]:
         """Remove the worktrees with which nothing is lost, of some runs or of all."""
