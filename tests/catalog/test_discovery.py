@@ -14,7 +14,7 @@ from hocket.catalog.cache import holds, is_settled
 from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import UNSETTLED, discover, require_agents
 from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog
-from hocket.catalog.file_probe import is_young
+from hocket.catalog.file_probe import changed_recently
 from hocket.config.settings import Config
 from hocket.errors import NoAgentsFound
 from hocket.providers.definition_files import DUPLICATE, RENAMED
@@ -387,18 +387,18 @@ def test_what_was_written_a_moment_ago_never_holds(agents: AgentWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "young"),
+    ("changed", "recent"),
     [(-1000, False), (-51, False), (-49, True), (0, True), (20, True), (1000, False)],
 )
-def test_a_change_is_young_from_shortly_before_the_search_until_its_end(changed: int, young: bool) -> None:
+def test_change_is_recent_from_shortly_before_the_search_until_its_end(changed: int, recent: bool) -> None:
     """Milliseconds around the beginning of a search of 30; what lies in the future is older than a clock set back."""
     begun, millisecond = 10**18, 10**6
     signature = f"1 {begun + changed * millisecond} 5 6 7"
-    assert is_young(signature, begun, begun + 30 * millisecond) is young
+    assert changed_recently(signature, begun, begun + 30 * millisecond) is recent
 
 
-def test_what_is_not_there_is_never_young() -> None:
-    assert not is_young("-", 0, 10**18)
+def test_missing_path_has_not_changed_recently() -> None:
+    assert not changed_recently("-", 0, 10**18)
 
 
 def test_a_folder_that_cannot_be_listed_takes_nothing_down(agents: AgentWorld) -> None:

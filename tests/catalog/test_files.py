@@ -14,7 +14,7 @@ from hocket.catalog.file_probe import ABSENT, FileProbe
 from hocket.catalog.files import check_project, scan
 from hocket.errors import BadDirectory, UsageError
 from hocket.providers.claude.paths import is_definition_path, parse_definition_path, user_folder
-from hocket.providers.definition_files import HIDDEN, LINKED, ODD, REFUSED, RESCUED, SKIPPED
+from hocket.providers.definition_files import HIDDEN, LINKED, LOADED_DESPITE_ERRORS, ODD, REFUSED, SKIPPED
 
 
 def define(folder: Path, file: str, name: str | None = None, more: str = "") -> Path:
@@ -94,7 +94,7 @@ def test_a_missing_project_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S1-13")
-def test_a_project_is_spelled_plainly_unless_a_link_makes_that_another_one(tmp_path: Path) -> None:
+def test_project_path_is_normalised_unless_a_link_changes_its_meaning(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "p").mkdir()
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -303,7 +303,7 @@ def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
     put(tmp_path / "a.md", "name: a\ndescription: Use when: x")
     assert names(scanned(tmp_path)) == ["a"]
     problem = only(tmp_path)
-    assert (problem.kind, problem.line, problem.cli_loads) == (RESCUED, 3, True)
+    assert (problem.kind, problem.line, problem.cli_loads) == (LOADED_DESPITE_ERRORS, 3, True)
     assert "is not YAML" in problem.reason
 
 

@@ -13,7 +13,7 @@ from catalog.plugin_user import ALPHA, User, head, put
 from hocket.catalog.entries import PLUGIN, SearchedPlace
 from hocket.catalog.plugins import definition
 from hocket.errors import BadDefinition
-from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED, RESCUED, SKIPPED
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, LOADED_DESPITE_ERRORS, ODD, REFUSED, SKIPPED
 
 
 @pytest.fixture
@@ -308,7 +308,11 @@ def test_a_file_without_a_head_that_can_be_read_goes_by_its_own_name(user: User,
     user.switch(ALPHA)
     assert user.names() == ["alpha:file"]
     (problem,) = user.problems()
-    assert (problem.path, problem.kind, problem.cli_loads) == (str(folder / "agents/file.md"), RESCUED, True)
+    assert (problem.path, problem.kind, problem.cli_loads) == (
+        str(folder / "agents/file.md"),
+        LOADED_DESPITE_ERRORS,
+        True,
+    )
 
 
 def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.chain.decide import (
-    BLIND_PAUSE,
     FIRST_PAUSE,
-    LONGEST_BLIND_PAUSE,
-    LONGEST_PARKING,
+    LONGEST_LIMIT_WAIT,
     LONGEST_PAUSE,
+    LONGEST_UNKNOWN_RESET_PAUSE,
     MOST_ATTEMPTS,
     MOST_LOST,
+    UNKNOWN_RESET_PAUSE,
     AskUser,
     Decision,
     Finished,
@@ -462,7 +462,7 @@ def test_limit_that_keeps_moving_is_retried_with_backoff() -> None:
 def test_distant_limit_is_retried_after_a_week() -> None:
     chain = make(5)
     far = after(chain, [limited("r", 100.0, 100.0 + 10 * 365 * 86400)])
-    assert decide(chain, far, 100.0) == Pause(100.0 + LONGEST_PARKING, limited=True)
+    assert decide(chain, far, 100.0) == Pause(100.0 + LONGEST_LIMIT_WAIT, limited=True)
     near = after(chain, [limited("r", 100.0, 100.0 + 6 * 86400)])
     assert decide(chain, near, 100.0) == Pause(100.0 + 6 * 86400, limited=True)
 
@@ -477,8 +477,8 @@ def test_limit_without_end_is_retried_with_backoff(resets_at: float | None) -> N
         assert isinstance(waiting, Pause)
         assert waiting.until is not None
         pauses.append(waiting.until - 100.0)
-    assert pauses[:3] == [BLIND_PAUSE, 2 * BLIND_PAUSE, 4 * BLIND_PAUSE]
-    assert pauses[-1] == LONGEST_BLIND_PAUSE == max(pauses)
+    assert pauses[:3] == [UNKNOWN_RESET_PAUSE, 2 * UNKNOWN_RESET_PAUSE, 4 * UNKNOWN_RESET_PAUSE]
+    assert pauses[-1] == LONGEST_UNKNOWN_RESET_PAUSE == max(pauses)
 
 
 def test_overload_is_retried_with_backoff() -> None:
@@ -526,7 +526,7 @@ def test_success_resets_the_backoff() -> None:
 def test_limit_after_overload_has_its_own_backoff() -> None:
     chain = make(1)
     told = [overloaded("r1", 0.0), overloaded("r2", 0.0), limited("r3", 0.0, None)]
-    assert decide(chain, after(chain, told), 1.0) == Pause(BLIND_PAUSE, limited=True)
+    assert decide(chain, after(chain, told), 1.0) == Pause(UNKNOWN_RESET_PAUSE, limited=True)
 
 
 @pytest.mark.parametrize("cut_off", [limited("r", 10.0, 99.0), overloaded("r", 10.0)])

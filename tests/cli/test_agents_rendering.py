@@ -15,7 +15,7 @@ from hocket.catalog.routing_table import routing_table
 from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
 from hocket.cli.format import display_width, typable
 from hocket.config.settings import approve_command
-from hocket.providers.definition_files import HIDDEN, RESCUED, SKIPPED
+from hocket.providers.definition_files import HIDDEN, LOADED_DESPITE_ERRORS, SKIPPED
 
 PIPE = AgentsPage()
 
@@ -91,7 +91,7 @@ def problems(kind: str, number: int, reason: str = "the same", loads: bool = Tru
 
 
 def test_ignored_definitions_come_first_in_own_rows() -> None:
-    found = table(agent("a"), problems=(*problems(RESCUED, 4), *problems(SKIPPED, 4)))
+    found = table(agent("a"), problems=(*problems(LOADED_DESPITE_ERRORS, 4), *problems(SKIPPED, 4)))
     rows = [line for line in listing(found, AgentsPage(80)) if line[:1] in "✗!"]
     assert [row[0] for row in rows if row] == ["✗"] * 4 + ["!"]
     assert rows[-1].startswith("! 4 files such as /u/rescued0.md:3")
@@ -99,12 +99,12 @@ def test_ignored_definitions_come_first_in_own_rows() -> None:
 
 @pytest.mark.parametrize(("page", "number"), [(PIPE, 9), (AgentsPage(80), 3)])
 def test_few_problems_have_a_row_each(page: AgentsPage, number: int) -> None:
-    found = table(agent("a"), problems=problems(RESCUED, number))
+    found = table(agent("a"), problems=problems(LOADED_DESPITE_ERRORS, number))
     assert sum(line.startswith("! ") for line in listing(found, page)) == number
 
 
 def test_different_problems_share_no_row() -> None:
-    mixed = (*problems(HIDDEN, 4, loads=False), *problems(RESCUED, 4))
+    mixed = (*problems(HIDDEN, 4, loads=False), *problems(LOADED_DESPITE_ERRORS, 4))
     rows = [line for line in listing(table(agent("a"), problems=mixed), AgentsPage(80)) if line.startswith("! ")]
     assert len(rows) == 2
 

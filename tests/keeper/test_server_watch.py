@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from hocket.keeper.server_watch import SERVER_LOCK, Appointment
+from hocket.keeper.server_watch import SERVER_LOCK, ScheduledStart
 
 SOON = 0.01
 FIRST, SECOND = '{"pid": 1, "start_time": 1}\n', '{"pid": 2, "start_time": 1, "socket": "/s"}\n'
@@ -28,7 +28,7 @@ open(sys.argv[2]).close()
 def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text(FIRST)
-    made = Appointment(str(tmp_path), time.time() + 60)
+    made = ScheduledStart(str(tmp_path), time.time() + 60)
     lock.write_text(SECOND)
     assert not made.wait(0, SOON)
 
@@ -36,24 +36,24 @@ def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> N
 def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text(FIRST)
-    made = Appointment(str(tmp_path), time.time())
+    made = ScheduledStart(str(tmp_path), time.time())
     lock.write_text(STILLBORN)
     assert made.wait(0, SOON)
 
 
-def test_appointment_is_over_without_a_home_or_server(tmp_path: Path) -> None:
-    assert not Appointment(str(tmp_path), time.time() + 60).wait(0, SOON)
+def test_scheduled_start_is_over_without_a_home_or_server(tmp_path: Path) -> None:
+    assert not ScheduledStart(str(tmp_path), time.time() + 60).wait(0, SOON)
     (tmp_path / SERVER_LOCK).write_text(FIRST)
-    made = Appointment(str(tmp_path), time.time() + 60)
+    made = ScheduledStart(str(tmp_path), time.time() + 60)
     (tmp_path / SERVER_LOCK).unlink()
     assert not made.wait(0, SOON)
 
 
-def test_appointment_is_kept_after_its_time_and_pause(tmp_path: Path) -> None:
+def test_scheduled_start_is_kept_after_its_time_and_pause(tmp_path: Path) -> None:
     (tmp_path / SERVER_LOCK).write_text(FIRST)
     for ahead, pause in ((0.3, 0.0), (0.0, 0.3)):
         began = time.time()
-        assert Appointment(str(tmp_path), began + ahead).wait(pause, SOON)
+        assert ScheduledStart(str(tmp_path), began + ahead).wait(pause, SOON)
         assert time.time() - began >= 0.3
 
 
@@ -72,6 +72,6 @@ def test_who_made_it_is_waited_for_though_it_is_time(tmp_path: Path) -> None:
 
         let_go = threading.Timer(0.5, tell)
         let_go.start()
-        assert Appointment(str(tmp_path), time.time() - 1).wait(0, SOON)
+        assert ScheduledStart(str(tmp_path), time.time() - 1).wait(0, SOON)
         assert told.is_set()
         let_go.join()

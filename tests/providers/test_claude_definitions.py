@@ -248,7 +248,7 @@ def test_a_complaint_has_its_line_and_its_reason(text: str, line: int, words: st
     assert isinstance(found, Head)
     fault = complaint(found)
     assert fault is not None
-    assert (fault.line, fault.ours) == (line, False)
+    assert (fault.line, fault.is_hocket_limit) == (line, False)
     assert words in fault.reason
 
 
@@ -261,7 +261,7 @@ def test_hooks_that_the_cli_overlooks_are_no_complaint(hooks: str) -> None:
 def test_control_characters_in_name_are_refused(name: str) -> None:
     fault = complaint(head(name=name))
     assert fault is not None
-    assert (fault.kind, fault.ours) == (REFUSED, True)
+    assert (fault.kind, fault.is_hocket_limit) == (REFUSED, True)
     assert fault.reason.isprintable()
 
 

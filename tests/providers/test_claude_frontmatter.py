@@ -336,7 +336,7 @@ def test_aliases_that_stand_for_too_much_are_refused(shape: str) -> None:
         head = f"a: &a {'x' * 40_000}\nb: [*a, *a, *a]"
     found = fault(head)
     assert "aliases" in found.reason
-    assert (found.kind, found.ours) == (REFUSED, True)
+    assert (found.kind, found.is_hocket_limit) == (REFUSED, True)
 
 
 def test_recursive_alias_is_refused() -> None:

@@ -166,5 +166,5 @@ def test_complaint_about_hooks_has_line_of_key() -> None:
     assert isinstance(head, Head)
     found = complaint(head)
     assert found is not None
-    assert (found.line, found.ours) == (4, False)
+    assert (found.line, found.is_hocket_limit) == (4, False)
     assert found.reason == "invalid hooks: PreToolUse[0].hooks[0]: Object missing required field `command`"

@@ -140,7 +140,7 @@ def test_chain_at_its_gate_continues_after_a_server_kill(installation: Installat
 
 
 def test_a_server_that_is_stopped_stays_away_from_a_gate(installation: Installation, agent: Bin) -> None:
-    """Whoever stops it means it; only an appointment brings it back."""
+    """Whoever stops it means it; only a scheduled start brings it back."""
     run = at_its_gate(installation, agent)
     installation.kill_server(signal.SIGTERM)
     wait_for(lambda: is_deserted(installation.home), "everybody's end")

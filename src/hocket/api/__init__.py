@@ -1,1 +1,1 @@
-"""HTTP: the server's door. Guard, routes, wire forms and streams; what happens behind it is the engine's."""
+"""The HTTP interface: authentication, routes, JSON types and streams."""

@@ -26,7 +26,7 @@ from hocket.client import check_names
 from hocket.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.mcp import protocol
-from hocket.mcp.calls import CallContext, EventStep, ProgressStep, RequestStep, ToolRun, stream_ended
+from hocket.mcp.calls import CallContext, EventAction, ProgressAction, RequestAction, ToolRun, stream_ended
 from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 from hocket.mcp.tools import DEFAULT_WAIT
 from hocket.model import Run
@@ -51,10 +51,10 @@ _RESPONSES: dict[int, dict[str, Any]] = {
 
 
 def operations() -> list[Operation]:
-    return [post("/mcp", take, responses=_RESPONSES, takes_any=True)]
+    return [post("/mcp", handle_message, operation_id="take", responses=_RESPONSES, takes_any=True)]
 
 
-async def take(request: Request) -> Response:
+async def handle_message(request: Request) -> Response:
     """Handle one message of the Model Context Protocol."""
     message = None
     stateless = request.headers.get("mcp-protocol-version") == protocol.STATELESS
@@ -147,17 +147,17 @@ async def _call_messages(
     events: AsyncIterator[dict[str, Any] | None] | None = None
     try:
         value: dict[str, Any] | None
-        while (step := tool.step) is not None:
-            if isinstance(step, ProgressStep):
-                if (progress := protocol.progress(call, step.text)) is not None:
+        while (action := tool.action) is not None:
+            if isinstance(action, ProgressAction):
+                if (progress := protocol.progress(call, action.text)) is not None:
                     yield progress
                 tool.resume(None)
                 continue
             try:
-                if isinstance(step, RequestStep):
-                    value = await _request(app, caller, step)
+                if isinstance(action, RequestAction):
+                    value = await _request(app, caller, action)
                 else:
-                    events = events or _followed(app.state.engine, step)
+                    events = events or _followed(app.state.engine, action)
                     value = await anext(events)
             except HocketError as error:
                 tool.fail(error)
@@ -184,9 +184,9 @@ def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Messag
     return perform
 
 
-async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, Any] | None]:
-    """The events of a run, with None when there is none for a while. The steps have requested the run before."""
-    async for lines in engine.follow(engine.find(step.run), step.after, heartbeat=TICK_SECONDS):
+async def _followed(engine: Engine, action: EventAction) -> AsyncIterator[dict[str, Any] | None]:
+    """The events of a run, with None when there is none for a while. The actions have requested the run before."""
+    async for lines in engine.follow(engine.find(action.run), action.after, heartbeat=TICK_SECONDS):
         for line in lines:
             yield msgspec.json.decode(line.text)
         if not lines:
@@ -194,18 +194,18 @@ async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, 
     raise stream_ended()
 
 
-async def _request(app: Starlette, caller: Principal, step: RequestStep) -> dict[str, Any]:
+async def _request(app: Starlette, caller: Principal, action: RequestAction) -> dict[str, Any]:
     """A request to this server in the name of the caller."""
-    path, _, query = check_names(step.path).partition("?")
-    body = b"" if step.body is None else json.dumps(step.body).encode()
+    path, _, query = check_names(action.path).partition("?")
+    body = b"" if action.body is None else json.dumps(action.body).encode()
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
     headers += [(b"content-type", b"application/json")] if body else []
-    headers += [(b"idempotency-key", step.key.encode())] if step.key else []
+    headers += [(b"idempotency-key", action.key.encode())] if action.key else []
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": step.method,
+        "method": action.method,
         "scheme": "http",
         "path": unquote(path),
         "raw_path": path.encode(),

@@ -82,7 +82,7 @@ def _operation(
 ) -> dict[str, Any]:
     text = inspect.getdoc(operation.handler) or ""
     found: dict[str, Any] = {
-        "operationId": operation.handler.__name__,
+        "operationId": operation.operation_id or operation.handler.__name__,
         "summary": text.partition("\n")[0],
         "description": text,
         "parameters": [_parameter(one, schemas) for one in parameters],

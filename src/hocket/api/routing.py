@@ -60,6 +60,8 @@ class Operation(Struct, frozen=True):
     """Other responses, as OpenAPI describes them."""
     takes_any: bool = False
     """The handler reads the body itself."""
+    operation_id: str | None = None
+    """The published name in OpenAPI; None for the name of the handler."""
 
 
 def content(description: str, media_type: str) -> dict[int, dict[str, Any]]:

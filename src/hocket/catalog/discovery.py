@@ -26,7 +26,7 @@ from hocket.catalog.entries import (
     SearchedPlace,
     entry_of,
 )
-from hocket.catalog.file_probe import FileProbe, is_young, real_path
+from hocket.catalog.file_probe import FileProbe, changed_recently, real_path
 from hocket.catalog.files import find_in
 from hocket.catalog.names import address_of, is_address
 from hocket.catalog.plugins import plugins
@@ -102,7 +102,9 @@ def discover(
         MappingProxyType(addresses),
         tuple(sorted(problems, key=lambda one: (one.path, one.line or 0, one.kind, one.reason))),
         tuple(one.place for one in found),
-        MappingProxyType({path: UNSETTLED if is_young(at, begun, ended) else at for path, at in look.seen.items()}),
+        MappingProxyType(
+            {path: UNSETTLED if changed_recently(at, begun, ended) else at for path, at in look.seen.items()}
+        ),
         MappingProxyType(by_address),
     )
     if strict:

@@ -128,7 +128,7 @@ def _outside(name: str, meant: Meaning, found: UncheckedAgent | None) -> Iterato
 
 
 def _as_run(fields: list[Row], found: UncheckedAgent, meant: Meaning, config: Config) -> list[Row]:
-    """The properties with the values that the agent runs with, where those written say less or something else."""
+    """The properties with the values that the agent runs with, where these differ from what the file says."""
     agent, definition = found.agent, found.agent.definition
     rows = {row["field"]: row for row in fields}
     if agent.provider == EXECUTABLE:
@@ -165,7 +165,7 @@ def _as_run(fields: list[Row], found: UncheckedAgent, meant: Meaning, config: Co
 
 
 def _set(rows: dict[str, Row], field: str, value: Any, origin: tuple[str, str | None]) -> None:
-    """Set a value unless the row has it, however it is written there."""
+    """Set a property unless the row has it under any spelling."""
     row = rows.get(field)
     if row and PRIVILEGES.names_in(row["value"]) == PRIVILEGES.names_in(value):
         return

@@ -43,7 +43,7 @@ def signature_at(path: str) -> str:
         return ABSENT
 
 
-def is_young(known: str, begun: int, ended: int) -> bool:
+def changed_recently(known: str, begun: int, ended: int) -> bool:
     """True if something with this signature changed so recently that the next change may not show.
 
     A time in the future is that of a file older than a clock that was set back.
@@ -120,8 +120,8 @@ class FileProbe:
             if not stat.S_ISREG(found.st_mode):
                 return Fault(1, f"is {kind_of(found.st_mode)}, not a file", REFUSED)
             if found.st_size > largest:
-                ours = found.st_size <= DEFINITIONS.largest_file
-                return Fault(1, f"is larger than {largest // 1024} kB", REFUSED, ours)
+                is_hocket_limit = found.st_size <= DEFINITIONS.largest_file
+                return Fault(1, f"is larger than {largest // 1024} kB", REFUSED, is_hocket_limit)
             return _read_until(descriptor, largest, find_end)
         except OSError as error:
             return _unreadable(error)

@@ -14,13 +14,23 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from hocket.catalog.entries import LIBRARY, PROJECT, AgentEntry, Found, Problem, SearchedPlace, entry_of
-from hocket.catalog.file_probe import MAX_FILE, FileProbe, is_young, kind_of, signature_at
+from hocket.catalog.file_probe import MAX_FILE, FileProbe, changed_recently, kind_of, signature_at
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition, BadDirectory
 from hocket.input_limits import is_text
 from hocket.model import Definition
 from hocket.providers.defining import DEFINITIONS
-from hocket.providers.definition_files import DUPLICATE, HIDDEN, LINKED, REFUSED, RESCUED, SKIPPED, Fault, Head, shown
+from hocket.providers.definition_files import (
+    DUPLICATE,
+    HIDDEN,
+    LINKED,
+    LOADED_DESPITE_ERRORS,
+    REFUSED,
+    SKIPPED,
+    Fault,
+    Head,
+    shown,
+)
 
 MAX_FILES = 10_000
 """Files and folders examined below one folder."""
@@ -33,10 +43,10 @@ def check_project(project: str) -> str:
     if not os.path.isdir(project):
         problem = "is not a directory" if os.path.exists(project) else "does not exist"
         raise BadDirectory(f"the project directory {project} {problem}")
-    return plainly(project)
+    return normalise_path(project)
 
 
-def plainly(path: str) -> str:
+def normalise_path(path: str) -> str:
     """Normalise a path but keep links, unless ``..`` leads elsewhere behind one."""
     plain, real = os.path.normpath(path), os.path.realpath(path)
     return plain if os.path.realpath(plain) == real else real
@@ -48,7 +58,7 @@ def plainly(path: str) -> str:
 def read_definition(path: str, stem: str | None = None) -> Definition:
     """Read an agent file, as ``parse_definition`` does; one that has not changed is read once. Raises BadDefinition."""
     begun, now = time.time_ns(), signature_at(path)
-    if is_young(now, begun, time.time_ns()):
+    if changed_recently(now, begun, time.time_ns()):
         return _parse_file(path, stem)
     return _parse_unchanged(path, stem, now)
 
@@ -268,7 +278,7 @@ def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tu
 def mended_problem(path: str, head: Head) -> Iterator[Problem]:
     """Report frontmatter that is malformed but loaded."""
     if head.mended:
-        yield Problem(path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, RESCUED)
+        yield Problem(path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, LOADED_DESPITE_ERRORS)
 
 
 def names_in(folder: str) -> list[str]:
@@ -310,7 +320,7 @@ def _judge(look: FileProbe, candidate: Candidate, *, named_by_file: bool = False
         return candidate.problem(RETIRED, HIDDEN)
     head = _usable(look.head(candidate.path), os.path.basename(candidate.path)[:-3] if named_by_file else None)
     if isinstance(head, Fault):
-        return candidate.problem(head, cli_loads=head.ours)
+        return candidate.problem(head, cli_loads=head.is_hocket_limit)
     name = head.values["name"]
     if not _is_retired(candidate.path):
         return name, _Claim(candidate, head)

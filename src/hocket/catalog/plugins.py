@@ -18,9 +18,9 @@ from hocket.providers.defining import DEFINITIONS
 from hocket.providers.definition_files import (
     DUPLICATE,
     HIDDEN,
+    LOADED_DESPITE_ERRORS,
     ODD,
     REFUSED,
-    RESCUED,
     SKIPPED,
     Fault,
     Head,
@@ -53,7 +53,7 @@ def definition(entry: AgentEntry) -> Definition:
     if content is None or entry.plugin is None:
         raise BadDefinition(f"{entry.path} does not exist")
     head = DEFINITIONS.parse(content)
-    if isinstance(head, Fault) and head.ours:
+    if isinstance(head, Fault) and head.is_hocket_limit:
         raise BadDefinition(f"{entry.path}, line {head.line}: {head.reason}")
     fields = DEFINITIONS.cli_fields(DEFINITIONS.plugin_head(head, content, entry.plugin, entry.name))
     ignored = DEFINITIONS.restricted_fields
@@ -119,15 +119,15 @@ def _walk(look: FileProbe, plugin: Plugin, problems: list[Problem]) -> Iterator[
 def _entry(look: FileProbe, path: str, plugin: Plugin, prefix: str, problems: list[Problem]) -> AgentEntry | None:
     content = look.head(path)
     head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
-    if isinstance(head, Fault) and (head.ours or head.kind == REFUSED):
-        problems.append(Problem(printable(path), head.line, head.reason, head.ours, REFUSED))
+    if isinstance(head, Fault) and (head.is_hocket_limit or head.kind == REFUSED):
+        problems.append(Problem(printable(path), head.line, head.reason, head.is_hocket_limit, REFUSED))
         return None
     if ".deprecated" in os.path.basename(path):
         problems.append(Problem(path, 1, RETIRED.reason, True, HIDDEN))
         return None
     if isinstance(head, Fault):
         reason = f"{head.reason}; the CLI loads it under the name of its file"
-        problems.append(Problem(path, head.line, reason, True, RESCUED))
+        problems.append(Problem(path, head.line, reason, True, LOADED_DESPITE_ERRORS))
         head = Head({}, "")
     name = DEFINITIONS.plugin_agent_name(head, os.path.splitext(os.path.basename(path))[0])
     problems.extend(mended_problem(path, head))

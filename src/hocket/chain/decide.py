@@ -17,10 +17,10 @@ LONGEST_PAUSE = 600.0
 """Between attempts after an overloaded service or a broken connection: doubled each time."""
 MOST_ATTEMPTS = 8
 """Attempts in a row that may end like that before it counts as any other failure: about half an hour."""
-BLIND_PAUSE = 300.0
+UNKNOWN_RESET_PAUSE = 300.0
 """Until the next attempt after a usage limit without a known end; doubled each time."""
-LONGEST_BLIND_PAUSE = 3600.0
-LONGEST_PARKING = 7 * 86400.0
+LONGEST_UNKNOWN_RESET_PAUSE = 3600.0
+LONGEST_LIMIT_WAIT = 7 * 86400.0
 """The longest wait for the end of a usage limit, whatever end is reported."""
 MOST_LOST = 3
 """Times in a row that a lost iteration is tried again, if the chain is configured so."""
@@ -340,10 +340,10 @@ def _not_before(attempts: int, last: Outcome, now: float) -> float:
     if not last.is_limited:
         return ended + pause
     if last.resets_at is None or not last.resets_at > ended:  # also if it is NaN
-        return ended + min(BLIND_PAUSE * doubled, LONGEST_BLIND_PAUSE)
+        return ended + min(UNKNOWN_RESET_PAUSE * doubled, LONGEST_UNKNOWN_RESET_PAUSE)
     # Without this, a limit whose end is always moments ahead would cause attempts without a pause.
     soonest = ended + pause if attempts > 1 else ended
-    return min(max(last.resets_at, soonest), ended + LONGEST_PARKING)
+    return min(max(last.resets_at, soonest), ended + LONGEST_LIMIT_WAIT)
 
 
 def _judge_loop(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:

@@ -19,7 +19,7 @@ from hocket.cli.usage import command
 from hocket.client import Client
 from hocket.errors import HocketError
 from hocket.mcp import protocol
-from hocket.mcp.calls import CallContext, ProgressStep, RequestStep, ToolRun, stream_ended
+from hocket.mcp.calls import CallContext, ProgressAction, RequestAction, ToolRun, stream_ended
 from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 
 TICK_SECONDS = 0.5
@@ -121,22 +121,22 @@ class StdioServer:
         self._send(response)
 
     def _result_of(self, call: ToolCall) -> Message | None:
-        """Perform the steps of a call with the thin client; None for a call that was cancelled."""
+        """Perform the actions of a call with the thin client; None for a call that was cancelled."""
         tool = ToolRun(call, _context())
         client: Client | None = None
         events: Iterator[dict[str, Any] | None] | None = None
         value: dict[str, Any] | None
-        while (step := tool.step) is not None:
-            if isinstance(step, ProgressStep):
-                self._send(protocol.progress(call, step.text))
+        while (action := tool.action) is not None:
+            if isinstance(action, ProgressAction):
+                self._send(protocol.progress(call, action.text))
                 tool.resume(None)
                 continue
             try:
                 client = client or access.connect(talk=False, start=access.start_by_command)
-                if isinstance(step, RequestStep):
-                    value = client.exchange(step.method, step.path, step.body, step.key)
+                if isinstance(action, RequestAction):
+                    value = client.exchange(action.method, action.path, action.body, action.key)
                 else:
-                    events = events or client.follow_ticking(step.run, TICK_SECONDS, step.after)
+                    events = events or client.follow_ticking(action.run, TICK_SECONDS, action.after)
                     value = _next_event(events)
             except HocketError as error:
                 tool.fail(error)

@@ -1,4 +1,4 @@
-"""``spawn ps show wait stop logs``: the life of runs."""
+"""The commands that start, list, show, compare, wait for and stop runs."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class WiderMode(NamedTuple):
     """A wider permission mode in a project's file than in the user's own files."""
 
     project: str
-    speaker: str
+    origin: str
     """The file, and the section or chain in it."""
     mode: str
 

@@ -251,7 +251,7 @@ def decode_exit(content: bytes) -> Exit | None:
 
 
 def read_exit(directory: str) -> Exit | None:
-    """The run's exit record; a torn one is as good as none."""
+    """The run's exit record; None if missing or incomplete."""
     content = read_regular(_in(directory, EXIT), EXIT_SIZE)
     return None if content is None else decode_exit(content)
 
@@ -302,7 +302,7 @@ def was_started(directory: str) -> bool:
 
 
 def claim_start(directory: str) -> bool:
-    """Take the one start that a directory has: true once in its life. OSError when it can be neither taken nor seen."""
+    """Claim the start of this run; True for exactly one caller. OSError when it can be neither claimed nor checked."""
     started = _in(directory, STARTED)
     try:
         # A second name for a file that is there: as exclusive as making one, and many times faster.

@@ -1,8 +1,8 @@
 """The keeper: one small process per run that owns the agent, its files and its exit status.
 
 It is forked by the zygote, single-threaded, in a session of its own, and holds no descriptor of another process,
-so nothing that happens to the server can reach it. It keeps no truth in memory: what it knows lies in the run
-directory (`files.py`). What does not belong here: output limits, time limits, meaning; the engine has those.
+so nothing that happens to the server can reach it. All its state is in the run directory
+(`files.py`). What does not belong here: output limits, time limits, interpretation of output; the engine has those.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Watch:
 
         A stop shortens the wait, so that the run ends before its keeper is taken for dead.
         """
-        self._server_watch.end_turn()
+        self._server_watch.release_wake_lock()
         give_up_at = time.monotonic() + _OUTPUT_PATIENCE
         if self._kill_at is not None:
             give_up_at = min(give_up_at, self._kill_at + _STOPPED_PATIENCE)

@@ -221,7 +221,7 @@ class Inotify:
         """Watch a file, never what a link points to, or the entries of a directory.
 
         The number returned comes back with each event.
-        Without any ``news`` all of them count: that it is written to, closed by who wrote it, or put in its place.
+        With no ``news``, report all three: written, closed after writing, moved into place.
         """
         mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS), _IN_DONT_FOLLOW)
         return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask))

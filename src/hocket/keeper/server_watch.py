@@ -2,7 +2,7 @@
 
 The end of a run needs a server to record it. A run with open input needs one sooner: when it has finished or asks a
 question, it writes so and waits, and only a server reads that. A home may also need one at a given time while none of
-its runs is live (`Appointment`). The output is not interpreted here: only that it grew and then stopped matters.
+its runs is live (`ScheduledStart`). The output is not interpreted here: only that it grew and then stopped matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALIVE = "alive"
 TICK = 2.0
 """Seconds between two looks at a run without a server; also the silence after which its agent counts as waiting."""
 STEP = 30.0
-"""Seconds after which an appointment is checked again: a lid may have been closed, a clock set."""
+"""Seconds after which a scheduled start is checked again: the machine may have slept, or the clock changed."""
 _STILL_THERE = 0.2
 """Seconds between two checks of a server that is still closing at the time of its return."""
 _PATIENCE = 5.0
@@ -45,7 +45,7 @@ class ServerWatch:
         self._alive = _open_alive(self._home) if spec.get("needs_server") else None
         self._size = 0
         self._grew = False
-        self._turn: int | None = None
+        self._wake_lock: int | None = None
         self.due: float | None = None
         """When to look again; None while there is a server."""
         if self._alive is not None and not _is_there(self._home):
@@ -65,7 +65,7 @@ class ServerWatch:
 
     def look(self) -> None:
         """Once a tick: the server is back, or the agent works, or it waits for a server."""
-        self.end_turn()
+        self.release_wake_lock()
         if _is_there(self._home):
             self.due = None
             return
@@ -76,16 +76,16 @@ class ServerWatch:
         elif self._grew:
             self._grew = False
             # Held until the next look: by then the new server has its lock.
-            self._turn = call_server(self._home, self._umask)
+            self._wake_lock = start_server_once(self._home, self._umask)
 
-    def end_turn(self) -> None:
-        """Give back the right to start a server: the one that was called may have been ended with the agent's tree."""
-        if self._turn is not None:
-            os.close(self._turn)
-        self._turn = None
+    def release_wake_lock(self) -> None:
+        """Let others start a server: the one that was started may have been ended with the agent's tree."""
+        if self._wake_lock is not None:
+            os.close(self._wake_lock)
+        self._wake_lock = None
 
 
-class Appointment:
+class ScheduledStart:
     """A time at which a home is to have a server again, should the one that makes it be gone; 0 is at once."""
 
     def __init__(self, home: str, at: float) -> None:
@@ -123,31 +123,34 @@ def _holder(home: str) -> tuple[tuple[object, object] | None, bool]:
 def wake_server(spec: Mapping[str, Any], umask: int) -> None:
     """Start the server when a home has lost it, so that a chain continues unattended."""
     home = str(spec.get("home") or "")
-    turn = None if not home or _is_there(home) else call_server(home, umask)
-    if turn is None:
+    wake_lock = None if not home or _is_there(home) else start_server_once(home, umask)
+    if wake_lock is None:
         return
     deadline = time.monotonic() + _PATIENCE
     while not _is_there(home) and time.monotonic() < deadline:
         time.sleep(_RETRY)
 
 
-def call_server(home: str, umask: int) -> int | None:
-    """Start one, unless another keeper is at it. Comes back with the right to do so, to be held until it is there."""
+def start_server_once(home: str, umask: int) -> int | None:
+    """Start a server unless another process is starting one.
+
+    Return the lock's descriptor; hold it until the server runs.
+    """
     with contextlib.suppress(OSError):
         if not os.path.exists(os.path.join(home, SERVER_LOCK)):
             return None  # It never had one.
         # Hundreds of keepers may notice together; one of them is enough.
-        turn = os.open(os.path.join(home, WAKE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        wake_lock = os.open(os.path.join(home, WAKE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(wake_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(turn)
+            os.close(wake_lock)
             return None
-        # A server must not hand our umask on to other people's agents. The environment is that of the one before it.
+        # A server must not pass our umask on to agents of other runs. The environment is that of the one before it.
         ours = os.umask(umask)
         start_server(home, dict(os.environ))
         os.umask(ours)
-        return turn
+        return wake_lock
     return None
 
 

@@ -5,8 +5,8 @@ another server if this one died while chains were waiting, for a gate or for a t
 server that closed on purpose, a child of the zygote stays until the first of those times.
 
 The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
-is answered by `{"pid": …}` or `{"errno": …}`; `{"wake": …}`, a home whose server must not stay away, or not longer than
-until `"at"`, has no answer. With a `dir` comes `"env"`, its secret variables, which no file of the run holds.
+is answered by `{"pid": …}` or `{"errno": …}`; `{"wake": …}`, a home whose server must be restarted if it dies, or by
+the time `"at"`, has no answer. With a `dir` comes `"env"`, its secret variables, which no file of the run holds.
 What does not belong here: anything a keeper does.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     import subprocess
 
-    from hocket.keeper.server_watch import Appointment
+    from hocket.keeper.server_watch import ScheduledStart
 
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zygote import main; main()"
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -50,7 +50,7 @@ class Zygote:
         import threading
 
         self._env = dict(env)
-        self._turn = threading.Lock()
+        self._request_lock = threading.Lock()
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -86,7 +86,7 @@ class Zygote:
 
     def fork(self, directory: str, timeout: float, secrets: Mapping[str, str] | None = None) -> int:
         """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
-        with self._turn:
+        with self._request_lock:
             answer = self._ask({"dir": directory, "env": dict(secrets or {})}, timeout)
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), directory)
@@ -159,13 +159,13 @@ def main() -> None:
     # Imported before the first fork, so that every keeper shares these pages.
     from hocket.keeper.keeper import keep
     from hocket.keeper.platform import boot_id
-    from hocket.keeper.server_watch import Appointment
+    from hocket.keeper.server_watch import ScheduledStart
 
     boot_id()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    home, appointment, on_purpose, began = "", None, False, time.monotonic()
+    home, scheduled, on_purpose, began = "", None, False, time.monotonic()
     with contextlib.suppress(OSError), open(_SOCKET, "rb", closefd=False) as requests:
         for line in requests:
             if not line.endswith(b"\n"):
@@ -173,24 +173,24 @@ def main() -> None:
             request = json.loads(line)
             if "wake" in request:
                 home, on_purpose = request["wake"], "at" in request
-                appointment = Appointment(home, request.get("at", 0.0)) if home else None
+                scheduled = ScheduledStart(home, request.get("at", 0.0)) if home else None
             else:
                 files.write_all(_SOCKET, json.dumps(_forked(request["dir"], request["env"], keep)).encode() + b"\n")
     with contextlib.suppress(OSError):
-        if appointment is not None and not (
+        if scheduled is not None and not (
             on_purpose and os.fork()
         ):  # A server that closes on purpose waits for our end.
-            _wake(home, appointment, began)
+            _wake(home, scheduled, began)
     os._exit(0)
 
 
-def _wake(home: str, appointment: Appointment, began: float) -> None:
+def _wake(home: str, scheduled: ScheduledStart, began: float) -> None:
     """Start a server if the last one died with work left and no other process was faster."""
     from hocket.keeper.server_watch import wake_server
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     umask = os.umask(0o077)
-    if appointment.wait(max(0.0, began + _LEAST_LIFE - time.monotonic())):
+    if scheduled.wait(max(0.0, began + _LEAST_LIFE - time.monotonic())):
         wake_server({"home": home}, umask)
 
 

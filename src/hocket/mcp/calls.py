@@ -1,7 +1,7 @@
-"""The tools, without a transport: each is a generator of steps, which a transport performs by way of ``ToolRun``.
+"""The tools, without a transport: each is a generator of actions, which a transport performs by way of ``ToolRun``.
 
-A step is a request to the server, the next event of a run, or a note of progress. The rules about runs and tasks stay
-behind the routes.
+An action is a request to the server, the next event of a run, or a note of progress. The rules about runs and tasks
+stay behind the routes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hocket.errors import HocketError, NotFound, ServerUnreachable
 from hocket.mcp.protocol import Message, ToolCall, call_result
 from hocket.mcp.tools import DEFAULT_WAIT, argument_error, normalized
 
-Step = Any
-"""A ``RequestStep``, ``EventStep`` or ``ProgressStep``."""
-Steps = Generator[Step, Any, "CallResult"]
+Action = Any
+"""A ``RequestAction``, ``EventAction`` or ``ProgressAction``."""
+Actions = Generator[Action, Any, "CallResult"]
 Arguments = dict[str, Any]
 Event = dict[str, Any]
 Run = dict[str, Any]
@@ -36,7 +36,7 @@ _MAX_DESCRIPTION = 160
 _MAX_LAST = 200
 
 
-class RequestStep(NamedTuple):
+class RequestAction(NamedTuple):
     """A request to the server. Its result is the whole response: ``data`` and ``meta``."""
 
     method: str
@@ -45,14 +45,14 @@ class RequestStep(NamedTuple):
     key: str | None = None
 
 
-class EventStep(NamedTuple):
+class EventAction(NamedTuple):
     """The next event of a run. Its result is None now and then while there is none."""
 
     run: str
     after: int
 
 
-class ProgressStep(NamedTuple):
+class ProgressAction(NamedTuple):
     """A note of progress for the client."""
 
     text: str
@@ -87,39 +87,39 @@ class CallContext(NamedTuple):
 
 
 class ToolRun:
-    """A call in progress: a transport performs ``step`` and reports its outcome until there is none."""
+    """A call in progress: a transport performs ``action`` and reports its outcome until there is none."""
 
     def __init__(self, call: ToolCall, context: CallContext) -> None:
-        self.step: Step | None = None
+        self.action: Action | None = None
         self.response: Message | None = None
-        """The response after the last step; None for a call that was cancelled."""
+        """The response after the last action; None for a call that was cancelled."""
         self._call = call
-        self._steps = tool_steps(call.name, call.arguments, context)
-        self._advance(lambda: next(self._steps))
+        self._actions = tool_actions(call.name, call.arguments, context)
+        self._advance(lambda: next(self._actions))
 
     def resume(self, value: Any) -> None:
-        """Continue with the result of the step. A cancelled call still makes its requests, but does not wait."""
+        """Continue with the result of the action. A cancelled call still makes its requests, but does not wait."""
         if self._call.cancelled and value is None:
-            self._steps.close()
-            self.step = None
+            self._actions.close()
+            self.action = None
         else:
-            self._advance(lambda: self._steps.send(value))
+            self._advance(lambda: self._actions.send(value))
 
     def fail(self, error: HocketError) -> None:
-        """Continue with the error of the step."""
-        self._advance(lambda: self._steps.throw(error))
+        """Continue with the error of the action."""
+        self._advance(lambda: self._actions.throw(error))
 
-    def _advance(self, continued: Callable[[], Step]) -> None:
+    def _advance(self, continued: Callable[[], Action]) -> None:
         try:
-            self.step = continued()
+            self.action = continued()
         except StopIteration as end:
             result: CallResult = end.value
-            self.step = None
+            self.action = None
             self.response = call_result(self._call, result.text, result.is_error, result.facts)
 
 
-def tool_steps(name: str, arguments: Arguments, context: CallContext) -> Steps:
-    """Yield the steps of a call. Errors become results that the model can read."""
+def tool_actions(name: str, arguments: Arguments, context: CallContext) -> Actions:
+    """Yield the actions of a call. Errors become results that the model can read."""
     context = context._replace(key=context.key or os.urandom(12).hex())
     wrong = argument_error(name, arguments)
     if wrong is not None:
@@ -138,14 +138,14 @@ def _refusal(code: str, message: str, hint: str | None = None) -> CallResult:
 # --- Agents -------------------------------------------------------------------------------------------------
 
 
-def _list_agents(given: Arguments, context: CallContext) -> Steps:
+def _list_agents(given: Arguments, context: CallContext) -> Actions:
     cwd = given.get("cwd") or context.cwd
     if cwd is None and context.task is not None:
         # A hand-off works in the directory of its task, which need not be that of the run.
         with suppress(NotFound):
-            cwd = (yield RequestStep("GET", f"/api/tasks/{quote(context.task)}"))["data"]["cwd"]
+            cwd = (yield RequestAction("GET", f"/api/tasks/{quote(context.task)}"))["data"]["cwd"]
     query = f"?project={quote(cwd)}" if cwd else ""
-    answer = yield RequestStep("GET", f"/api/agents{query}")
+    answer = yield RequestAction("GET", f"/api/agents{query}")
     rows, taken = answer["data"], {row["name"] for row in answer["data"]}
     clis = (name for name in answer["meta"]["clis"] if name not in taken)
     rows += [{"name": name, "address": name, "description": f"the {name} CLI, without a definition"} for name in clis]
@@ -180,23 +180,23 @@ def _short(text: Any, most: int) -> str:
 # --- Starting -----------------------------------------------------------------------------------------------
 
 
-def _spawn(given: Arguments, context: CallContext) -> Steps:
+def _spawn(given: Arguments, context: CallContext) -> Actions:
     body = {"agent": given["agent"], "prompt": given["prompt"], **context.location(given.get("cwd"))}
     if given.get("session"):
         body["session"] = True
-    run = (yield RequestStep("POST", "/api/runs", body, context.key))["data"]
+    run = (yield RequestAction("POST", "/api/runs", body, context.key))["data"]
     text = f'{run["agent"]} started as run {run["id"]}. For its final message, call wait with run "{run["id"]}".'
     return CallResult(text, _run_facts(run))
 
 
-def _hand_off(given: Arguments, context: CallContext) -> Steps:
+def _hand_off(given: Arguments, context: CallContext) -> Actions:
     task = given.get("task") or context.task
     body = {"agentName": given["agent"], "prompt": given["prompt"]}
     place = context.location(None).get("cwd")
     body |= {"cwd": given["cwd"]} if "cwd" in given else {"defaultCwd": place} if place else {}
     body |= {"env": context.env} if context.env is not None else {}
     path = "/api/handoffs" if task is None else f"/api/tasks/{quote(task)}/handoff"
-    answer = yield RequestStep("POST", path, body, context.key)
+    answer = yield RequestAction("POST", path, body, context.key)
     task, meta = answer["data"]["id"], answer["meta"]
     wait = _Wait(meta["run"], given, context, str(given["agent"]))
     return (yield from wait.naming_run(_await_handoff(wait, str(task), str(meta["handoff"]), 0)))
@@ -220,12 +220,14 @@ class _Wait:
     def is_over(self) -> bool:
         return time.monotonic() - self._began >= self._seconds
 
-    def until(self, after: int, over: Callable[[Event], bool], idle: float | None = None) -> Generator[Step, Any, Any]:
+    def until(
+        self, after: int, over: Callable[[Event], bool], idle: float | None = None
+    ) -> Generator[Action, Any, Any]:
         """Follow until ``over(event)``. None after the time limit, or after ``idle`` seconds without an event."""
         self.seen = after
         quiet_since = time.monotonic()
         while True:
-            event = yield EventStep(self.run, self.seen)
+            event = yield EventAction(self.run, self.seen)
             if event is not None:
                 self.seen = event["seq"]
                 quiet_since = time.monotonic()
@@ -235,7 +237,7 @@ class _Wait:
             if self.is_over() or (idle is not None and time.monotonic() - quiet_since >= idle):
                 return None
             if self._is_due():
-                yield ProgressStep(self._report())
+                yield ProgressAction(self._report())
 
     def changes_state(self, event: Event) -> bool:
         """Whether an event may end the wait: the run ended, or a pause began or ended."""
@@ -270,10 +272,10 @@ class _Wait:
         )
         return CallResult(text, {"run": self.run, "status": "running", "reason": "wait_timeout", **more}, is_error=True)
 
-    def naming_run(self, steps: Steps) -> Steps:
-        """The same steps, with the run named in the result when waiting fails."""
+    def naming_run(self, actions: Actions) -> Actions:
+        """The same actions, with the run named in the result when waiting fails."""
         try:
-            return (yield from steps)
+            return (yield from actions)
         except HocketError as error:
             text = (
                 f"unknown: the wait was interrupted ({error.message}). The work continues: "
@@ -283,7 +285,7 @@ class _Wait:
             return CallResult(text, facts, is_error=True)
 
 
-def _wait(given: Arguments, context: CallContext) -> Steps:
+def _wait(given: Arguments, context: CallContext) -> Actions:
     named = [name for name in ("run", "handoff", "question") if name in given]
     if len(named) != 1:
         return _refusal("arguments", "wait needs exactly one of run, handoff and question")
@@ -300,17 +302,17 @@ def _wait(given: Arguments, context: CallContext) -> Steps:
     wait = _Wait(run["id"], given, context, run["agent"])
     if run["task"]:
         with suppress(NotFound):  # the run was started by one that works on the task
-            record = (yield _handoff_step(run["task"], run["id"]))["data"]
+            record = (yield _handoff_action(run["task"], run["id"]))["data"]
             return (yield from wait.naming_run(_await_handoff(wait, run["task"], record["id"], run["seq"])))
     return (yield from wait.naming_run(_await_run(wait, run)))
 
 
-def _run(ref: str) -> Generator[Step, Any, Run]:
-    found: Run = (yield RequestStep("GET", f"/api/runs/{quote(ref)}"))["data"]
+def _run(ref: str) -> Generator[Action, Any, Run]:
+    found: Run = (yield RequestAction("GET", f"/api/runs/{quote(ref)}"))["data"]
     return found
 
 
-def _await_run(wait: _Wait, run: Run) -> Steps:
+def _await_run(wait: _Wait, run: Run) -> Actions:
     """The end of a run, or of the turn of a run that stays for more messages."""
     while run["status"] not in ENDED:
         idle = IDLE_SECONDS if _is_idle(run) else None
@@ -327,11 +329,11 @@ def _is_idle(run: Run) -> bool:
     return run["status"] == "waiting" and not run["needs_you"] and run["parked_until"] is None
 
 
-def _wait_for_handoff(given: Arguments, context: CallContext) -> Steps:
+def _wait_for_handoff(given: Arguments, context: CallContext) -> Actions:
     task = given.get("task") or context.task
     if task is None:
         return _refusal("arguments", "wait with a handoff needs its task")
-    record = (yield _handoff_step(task, given["handoff"]))["data"]
+    record = (yield _handoff_action(task, given["handoff"]))["data"]
     if record["run"] is None:
         return _handoff_result(record)
     run = yield from _run(record["run"])
@@ -339,7 +341,7 @@ def _wait_for_handoff(given: Arguments, context: CallContext) -> Steps:
     return (yield from wait.naming_run(_await_handoff(wait, task, record["id"], run["seq"])))
 
 
-def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Steps:
+def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Actions:
     """The result of a hand-off. Its record may be closed before its run has ended."""
 
     def closes(event: Event) -> bool:
@@ -349,7 +351,7 @@ def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Steps:
         return bool(event["type"] == "run.ended" and event["run"] == wait.run)
 
     while True:
-        record = (yield _handoff_step(task, handoff))["data"] if after else None
+        record = (yield _handoff_action(task, handoff))["data"] if after else None
         if record is not None and record["completedAt"] is not None:
             return _handoff_result(record)
         if (yield from wait.until(after, closes)) is None:
@@ -357,8 +359,8 @@ def _await_handoff(wait: _Wait, task: str, handoff: str, after: int) -> Steps:
         after = max(wait.seen, 1)
 
 
-def _handoff_step(task: str, handoff: str) -> RequestStep:
-    return RequestStep("GET", f"/api/tasks/{quote(task)}/handoffs/{quote(handoff)}")
+def _handoff_action(task: str, handoff: str) -> RequestAction:
+    return RequestAction("GET", f"/api/tasks/{quote(task)}/handoffs/{quote(handoff)}")
 
 
 def _handoff_result(record: dict[str, Any]) -> CallResult:
@@ -386,13 +388,13 @@ def _run_facts(run: Run) -> dict[str, Any]:
 # --- Status, messages, stopping -----------------------------------------------------------------------------
 
 
-def _status(given: Arguments, context: CallContext) -> Steps:
+def _status(given: Arguments, context: CallContext) -> Actions:
     if "run" in given:
         run = yield from _run(given["run"])
         below = [_line(child) for child in run.get("children") or []]
         return CallResult("\n".join([_line(run), *(f"  {line}" for line in below)]), _run_facts(run))
     # A run sees all that it started, also what has ended; a client outside sees what is running.
-    runs = (yield RequestStep("GET", "/api/runs?all=1&limit=200" if context.run else "/api/runs"))["data"]
+    runs = (yield RequestAction("GET", "/api/runs?all=1&limit=200" if context.run else "/api/runs"))["data"]
     mine = [run for run in runs if run["id"] != context.run][-MAX_RUNS:]
     if not mine:
         return CallResult("You have started no runs." if context.run else "No runs are active.", {"runs": []})
@@ -406,17 +408,17 @@ def _line(run: Run) -> str:
     return f"{run['number']} {run['id']} {run['agent']}: {state}{reason}" + (f"; {last}" if last else "")
 
 
-def _send(given: Arguments, context: CallContext) -> Steps:
+def _send(given: Arguments, context: CallContext) -> Actions:
     path = f"/api/runs/{quote(given['run'])}/messages"
-    run = (yield RequestStep("POST", path, {"text": given["text"]}, context.key))["data"]["run"]
+    run = (yield RequestAction("POST", path, {"text": given["text"]}, context.key))["data"]["run"]
     return CallResult(f'Delivered to run {run}. For its answer, call wait with run "{run}".', {"run": run})
 
 
-def _stop(given: Arguments, context: CallContext) -> Steps:
+def _stop(given: Arguments, context: CallContext) -> Actions:
     run = yield from _run(given["run"])
     if run["id"] == context.run:
         return _refusal("arguments", "this is your own run: end your turn instead")
-    stopped = (yield RequestStep("POST", f"/api/runs/{quote(run['id'])}/stop", {}, context.key))["data"]
+    stopped = (yield RequestAction("POST", f"/api/runs/{quote(run['id'])}/stop", {}, context.key))["data"]
     facts = {name: stopped[name] for name in ("run", "status", "reason", "survivors")}
     left = f" Still running (process ids): {', '.join(map(str, stopped['survivors']))}." if stopped["survivors"] else ""
     return CallResult(f"Run {run['id']}: {stopped['status']} ({stopped['reason']}).{left}", facts, bool(left))
@@ -425,16 +427,16 @@ def _stop(given: Arguments, context: CallContext) -> Steps:
 # --- Questions ----------------------------------------------------------------------------------------------
 
 
-def _ask(given: Arguments, context: CallContext) -> Steps:
+def _ask(given: Arguments, context: CallContext) -> Actions:
     if context.run is None:
         return _refusal("arguments", "only an agent that Hocket runs can ask a question")
     after = (yield from _run(context.run))["seq"]
     body = {name: given[key] for name, key in (("text", "question"), ("options", "options")) if key in given}
-    asked = (yield RequestStep("POST", f"/api/runs/{quote(context.run)}/questions", body, context.key))["data"]
+    asked = (yield RequestAction("POST", f"/api/runs/{quote(context.run)}/questions", body, context.key))["data"]
     return (yield from _await_answer(context.run, asked["id"], after, given, context))
 
 
-def _await_answer(run: str, question: str, after: int, given: Arguments, context: CallContext) -> Steps:
+def _await_answer(run: str, question: str, after: int, given: Arguments, context: CallContext) -> Actions:
     wait = _Wait(run, given, context, "your question")
 
     def answers(event: Event) -> bool:
@@ -445,7 +447,7 @@ def _await_answer(run: str, question: str, after: int, given: Arguments, context
         return bool(event["type"] == "run.ended")
 
     while True:
-        state = (yield RequestStep("GET", f"/api/runs/{quote(run)}/questions/{quote(question)}"))["data"]
+        state = (yield RequestAction("GET", f"/api/runs/{quote(run)}/questions/{quote(question)}"))["data"]
         if state["answered"] or not state["open"]:
             return _answer(question, state)
         if (yield from wait.until(after, answers)) is None:
@@ -465,7 +467,7 @@ def _answer(question: str, state: dict[str, Any]) -> CallResult:
     return CallResult(f"denied: {why}", facts | {"status": "denied"}, is_error=True)
 
 
-_TOOLS: dict[str, Callable[[Arguments, CallContext], Steps]] = {
+_TOOLS: dict[str, Callable[[Arguments, CallContext], Actions]] = {
     "list_agents": _list_agents,
     "hand_off": _hand_off,
     "spawn": _spawn,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hocket.model import Agent, Definition
 
-SKIPPED, REFUSED, RESCUED, HIDDEN, RENAMED, DUPLICATE, LINKED, ODD = (
+SKIPPED, REFUSED, LOADED_DESPITE_ERRORS, HIDDEN, RENAMED, DUPLICATE, LINKED, ODD = (
     *("skipped", "refused", "rescued", "hidden"),
     *("renamed", "duplicate", "linked", "odd"),
 )
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     line: int
     reason: str
     kind: str = SKIPPED
-    ours: bool = False
+    is_hocket_limit: bool = False
     """A limit of Hocket's own, which the CLI does not have."""
 
 

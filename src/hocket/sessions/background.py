@@ -74,7 +74,7 @@ class FolderThreads:
     def __init__(self, threads: int = THREADS) -> None:
         self._count = threads
         self._pool = ThreadPoolExecutor(threads, "hocket-folder")
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._folder_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def open(self) -> None:
         """Start all threads now: later the system might refuse one."""
@@ -87,6 +87,6 @@ class FolderThreads:
 
     async def run(self, folder: str, function: Callable[..., T], *args: Any) -> T:
         """What a function returns that reads files of this folder."""
-        turn = self._turns.setdefault(folder, asyncio.Lock())
-        async with turn:
+        lock = self._folder_locks.setdefault(folder, asyncio.Lock())
+        async with lock:
             return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args))

@@ -1,4 +1,4 @@
-"""Following: every reader has a cursor and pulls from it, so a slow one costs nothing and loses nothing.
+"""Following: every follower has a cursor and pulls from it, so a slow one costs nothing and loses nothing.
 
 The newest events of all runs are kept encoded, within one limit for all runs. A follower that is further behind
 reads the store until it has caught up.
@@ -36,7 +36,7 @@ class _Recent:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Follower:
     """One follower: how far it is, and, below the root of a tree, which runs are its own."""
 
     run: Run
@@ -47,7 +47,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Watcher:
-    """A reader of the changes of all runs."""
+    """A follower of the changes of all runs."""
 
     changed: set[tuple[str, str]] = field(default_factory=set)
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -128,10 +128,10 @@ class Hub:
 
         With a ``heartbeat``, silence of that many seconds gives an empty list.
         """
-        reader = _Reader(run, after, below_test(run.id, self._read.parent))
+        follower = _Follower(run, after, below_test(run.id, self._read.parent))
         may_have_ended = True
         while not self._closed:
-            lines, caught_up = self._collect(reader)
+            lines, caught_up = self._collect(follower)
             if lines:
                 yield lines
                 if any(line.run == run.id and line.type == "run.ended" for line in lines):
@@ -144,7 +144,7 @@ class Hub:
             may_have_ended = may_have_ended and self._has_ended(run)
             if not wait or may_have_ended:
                 # The store may already have what was not published yet, the run's own end above all.
-                while (page := self._from_store(reader)) is not None:
+                while (page := self._from_store(follower)) is not None:
                     if page:
                         yield page
                     await asyncio.sleep(0)
@@ -155,7 +155,7 @@ class Hub:
     async def changes(self, pause: float, heartbeat: float) -> AsyncIterator[set[tuple[str, str]]]:
         """Run and root of every run with new events, at most every ``pause`` seconds; empty at once and in silence.
 
-        A slow reader gets fewer and larger sets, and nothing is kept for it but names.
+        A slow follower gets fewer and larger sets, and nothing is kept for it but names.
         """
         watcher = _Watcher()
         self._watchers.append(watcher)
@@ -195,44 +195,44 @@ class Hub:
         now = self._read.run(run.id)
         return now is None or now.ended
 
-    def _collect(self, reader: _Reader) -> tuple[list[EventLine], bool]:
+    def _collect(self, follower: _Follower) -> tuple[list[EventLine], bool]:
         """The next lines, and whether nothing more is known at present."""
-        run = reader.run
+        run = follower.run
         recent = self._recent.get(run.root)
-        if recent is None or reader.cursor < recent.floor:
-            lines = self._from_store(reader)
+        if recent is None or follower.cursor < recent.floor:
+            lines = self._from_store(follower)
             if lines is not None:
                 return lines, False
             if recent is None:
                 return [], True
-            reader.cursor = max(reader.cursor, recent.floor)
-        fresh = _page(recent.lines, reader.cursor)
+            follower.cursor = max(follower.cursor, recent.floor)
+        fresh = _page(recent.lines, follower.cursor)
         if fresh:
-            reader.cursor = fresh[-1].seq
-        return self._own(reader, fresh), reader.cursor >= recent.lines[-1].seq
+            follower.cursor = fresh[-1].seq
+        return self._own(follower, fresh), follower.cursor >= recent.lines[-1].seq
 
-    def _from_store(self, reader: _Reader) -> list[EventLine] | None:
+    def _from_store(self, follower: _Follower) -> list[EventLine] | None:
         """The follower's own among the next events; None when there are no more."""
-        run = reader.run
+        run = follower.run
         if run.id != run.root and not self._read.has_children(run.id):
-            lines = self._read.event_page("run", run.id, reader.cursor, PAGE, PAGE_BYTES)
+            lines = self._read.event_page("run", run.id, follower.cursor, PAGE, PAGE_BYTES)
         else:
-            lines = self._read.event_page("root", run.root, reader.cursor, PAGE, PAGE_BYTES)
+            lines = self._read.event_page("root", run.root, follower.cursor, PAGE, PAGE_BYTES)
         if not lines:
             return None
-        reader.cursor = lines[-1].seq
-        return self._own(reader, lines)
+        follower.cursor = lines[-1].seq
+        return self._own(follower, lines)
 
-    def _own(self, reader: _Reader, lines: list[EventLine]) -> list[EventLine]:
+    def _own(self, follower: _Follower, lines: list[EventLine]) -> list[EventLine]:
         """Those of a whole tree's lines that belong to the run and what is below it."""
-        if reader.run.id == reader.run.root:
+        if follower.run.id == follower.run.root:
             return lines
-        return [line for line in lines if reader.is_below(line.run)]
+        return [line for line in lines if follower.is_below(line.run)]
 
 
-def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:
+def _settle(future: asyncio.Future[bool], has_events: bool) -> None:
     if not future.done():
-        future.set_result(there_is_news)
+        future.set_result(has_events)
 
 
 def _page(lines: deque[EventLine], cursor: int) -> list[EventLine]:

@@ -52,7 +52,10 @@ class ReadBatch(NamedTuple):
 
 
 class Ingest:
-    """One per server. Nothing is committed twice: events and offsets are written together, at a line end."""
+    """Reads and commits the output of live runs. One per server.
+
+    Nothing is committed twice: events and offsets are written together, at a line end.
+    """
 
     def __init__(
         self, journal: Journal, messages: Messages, stream_mcp: StreamMcp, policy: RunPolicy, usd_per_mtok: float

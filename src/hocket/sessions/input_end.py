@@ -15,7 +15,10 @@ SETTLE_SECONDS = 3.0
 
 
 class InputEnd:
-    """One per server. ``on_settled`` is called when an agent was silent for long enough."""
+    """Ends the input of agents that have finished. One per server.
+
+    ``on_settled`` is called when an agent was silent for long enough.
+    """
 
     def __init__(
         self, messages: Messages, need_server: Callable[[str, bool], None], on_settled: Callable[[Leaf], None]

@@ -15,7 +15,7 @@ FORK_TIMEOUT = 10.0
 
 
 class Keepers:
-    """One per server."""
+    """Starts the keepers of runs, and the zygote that forks them. One per server."""
 
     def __init__(self, home: Path) -> None:
         self._home = str(home)

@@ -27,7 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_disk(home: Path, limits: Limits) -> None:
-    """A run is started only where its outcome can be written down."""
+    """Raise DiskLow unless there is space to record a run."""
     space = os.statvfs(home)
     if limits.min_free_mb and space.f_files and space.f_favail < MIN_FILES:
         raise DiskLow(f"the file system of {home} has room for {space.f_favail} more files only", "Remove some files")
@@ -38,7 +38,8 @@ def check_disk(home: Path, limits: Limits) -> None:
     if reserve.in_use:
         raise DiskLow(
             f"the disk of {home} is full",
-            f"Free some space, {NEEDED // 1024**2} MB at least; what runs already can be listed and stopped",
+            f"Free some space, {NEEDED // 1024**2} MB at least."
+            " Runs already in progress can still be listed and stopped",
         )
     free, least = space.f_bavail * space.f_frsize // 1024**2, max(limits.min_free_mb, LEAST_FREE_MB)
     if free < least:

@@ -95,7 +95,7 @@ class _Queue:
 
 
 class Messages:
-    """One per server."""
+    """Writes to the input of live runs and records it, once per key. One per server."""
 
     def __init__(self, home: Path, journal: Journal) -> None:
         self._home = home
@@ -117,7 +117,7 @@ class Messages:
 
     async def send(self, run: Run, text: str, key: str) -> int:
         """Send a message, once per key; return the number of unanswered messages before it."""
-        async with self._turn(run):
+        async with self._input_lock(run):
             now, conversation = self._require_input(run, to_messages=True)
             line = conversation.message(text)
             queue = self._queues.setdefault(run.id, _Queue())
@@ -146,7 +146,7 @@ class Messages:
 
     async def interrupt(self, run: Run, key: str) -> None:
         """End the current turn; the run stays open for messages."""
-        async with self._turn(run):
+        async with self._input_lock(run):
             now, conversation = self._require_input(run, to_messages=True)
             line = conversation.interrupt(key)
             await self._write_line(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
@@ -158,7 +158,7 @@ class Messages:
         """
         identity = _identity(run, key)
         text, options = self._redacted(run.id, text), [self._redacted(run.id, option) for option in options]
-        async with self._turn(run):
+        async with self._input_lock(run):
             now = self._journal.live.get(run.id)
             if now is None:
                 raise Conflict(f"run {run.number} has ended; it can ask nothing more")
@@ -183,7 +183,7 @@ class Messages:
     async def answer(self, run: Run, question: str | None, reply: Answer, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts; repeating it with the same key is harmless."""
         run = self._asking(run, question, key)
-        async with self._turn(run):
+        async with self._input_lock(run):
             if (given := self._journal.read.answered_with(run.root, key)) is not None:
                 return _receipt(given.run, given.answer or {})
             now = self._journal.live.get(run.id) or run
@@ -231,7 +231,7 @@ class Messages:
 
     async def catch_up(self, run: Run) -> None:
         """Commit the events of input lines that an earlier server wrote and did not commit."""
-        async with self._turn(run):
+        async with self._input_lock(run):
             await self._record_missing(run)
 
     async def _record_missing(self, run: Run) -> None:
@@ -263,7 +263,7 @@ class Messages:
             await self._record_missing(run)  # A first attempt may have failed between the file and the record.
         return appended
 
-    def _turn(self, run: Run) -> asyncio.Lock:
+    def _input_lock(self, run: Run) -> asyncio.Lock:
         return self._locks.setdefault(run.id, asyncio.Lock())
 
     def _asking(self, run: Run, question: str | None, key: str) -> Run:

@@ -1,4 +1,8 @@
-"""The open questions of all live runs, and the outcome of earlier ones. Asking and answering are in ``messages``."""
+"""The open questions of all live runs, and the outcome of earlier ones. Asking and answering are in ``messages``.
+
+A question is written by ``record_question`` of ``store`` in the transaction of its event. The copy in the run itself is
+what ``fold`` shows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class PendingQuestion(NamedTuple):
 
 
 class Questions:
-    """One per server."""
+    """Lists the open questions and reports changes to them. One per server."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -66,16 +66,16 @@ def restore(home: Path) -> Restored:
     aside.mkdir(mode=0o700)
     for part in home.glob(f"{DATABASE}*"):
         part.rename(aside / part.name)
-    kept, untold = task_files.read_all(home)
-    turns = _turns(kept)
-    found = [_read_run(path, turns.get(path.name)) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
+    stored, unreadable_tasks = task_files.read_all(home)
+    handoffs = _handoffs_by_run(stored)
+    found = [_read_run(path, handoffs.get(path.name)) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
     restored = sorted((run for run in found if run), key=lambda run: int(run[0].data["number"]))
     runs = frozenset(event.run for event, _ in restored)
     task_files.forget_mark(home)
-    tasks = [_put_back(one, runs, time.time()) for one in kept]
+    tasks = [_put_back(one, runs, time.time()) for one in stored]
     left = _write(home / DATABASE, restored, tasks)
     lost = sum(bool(batch.orders) for batch, _ in left)
-    unreadable = len(found) - len(restored) + untold
+    unreadable = len(found) - len(restored) + unreadable_tasks
     names = [f"task {batch.orders[0].task}" if batch.orders else f"run {batch.events[0].run}" for batch, _ in left]
     problems = tuple(f"{name}: {error}" for name, (_, error) in zip(names, left, strict=True))
     return Restored(aside, len(restored) - (len(left) - lost), len(tasks) - lost, unreadable, problems)
@@ -91,22 +91,22 @@ class HandedOff(NamedTuple):
     root: str | None = None
 
 
-def _turns(kept: Sequence[StoredTask]) -> dict[str, HandedOff]:
+def _handoffs_by_run(stored: Sequence[StoredTask]) -> dict[str, HandedOff]:
     """By run. Of those that were open each was handed over by the one before it."""
-    turns: dict[str, HandedOff] = {}
-    for one in kept:
+    handoffs: dict[str, HandedOff] = {}
+    for one in stored:
         above: Handoff | None = None
         for record in one.handoffs:
             if record.run is None or record.elsewhere:
                 continue
-            turn = HandedOff(one.task.id, record.id)
+            handoff = HandedOff(one.task.id, record.id)
             if record.completed_at is None:
                 if above is not None and above.run is not None:
-                    root = turns[above.run].root or above.run
-                    turn = turn._replace(depth=record.depth, parent=above.run, root=root)
+                    root = handoffs[above.run].root or above.run
+                    handoff = handoff._replace(depth=record.depth, parent=above.run, root=root)
                 above = record
-            turns[record.run] = turn
-    return turns
+            handoffs[record.run] = handoff
+    return handoffs
 
 
 def _put_back(one: StoredTask, runs: frozenset[str], now: float) -> Restore:
@@ -133,7 +133,7 @@ def damage(home: Path) -> str | None:
     return None if trouble is None else trouble.message
 
 
-def _read_run(path: Path, turn: HandedOff | None) -> RestoredRun | None:
+def _read_run(path: Path, handoff: HandedOff | None) -> RestoredRun | None:
     """A run's first event and its specification, from the file that its keeper was started with."""
     written = files.read_spec(str(path))
     if written is None or "record" not in written:
@@ -145,10 +145,10 @@ def _read_run(path: Path, turn: HandedOff | None) -> RestoredRun | None:
         process = {name: written[name] for name in ("argv", "cwd", "stdin", "stop_grace")}
         env = {name: value for name, value in written["env"].items() if not name.startswith("HOCKET_")}
         spec = msgspec.convert({**record, **process, "env": env, "prompt": None}, Spec)
-        created_at, root = float(record["created_at"]), (turn.root if turn else None) or path.name
+        created_at, root = float(record["created_at"]), (handoff.root if handoff else None) or path.name
         data = {"number": int(record["number"]), "kind": Kind.LEAF, "step": None, "iteration": None}
-        data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
-        data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
+        data |= {"parent": handoff.parent if handoff else None, "depth": handoff.depth if handoff else 0}
+        data |= {"task": handoff.task, "handoff": handoff.handoff} if handoff else {}
         data |= {"prompt": record.get("prompt"), **{name: getattr(spec, name) for name in _IN_FIRST_EVENT}}
         event = Event(0, created_at, path.name, root, "run.created", data)
         return event, NewRun(_stored(path, msgspec.to_builtins(spec), written, root))

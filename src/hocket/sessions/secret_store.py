@@ -30,7 +30,10 @@ log = logging.getLogger("hocket")
 
 
 class SecretStore:
-    """One per server. An owner is the root of a tree of runs, or an item of a task's queue."""
+    """Holds the values of secret variables by owner. One per server.
+
+    An owner is the root of a tree of runs, or an item of a task's queue.
+    """
 
     def __init__(self, home: Path, journal: Journal) -> None:
         self._folder = home / secret_files.FOLDER

@@ -48,7 +48,7 @@ def stopped_in(committed: Committed) -> Iterable[str]:
 
 
 class Stops:
-    """One per server."""
+    """Records stops, of runs and of everything below them. One per server."""
 
     def __init__(self, home: Path, journal: Journal) -> None:
         self._home = home

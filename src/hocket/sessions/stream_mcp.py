@@ -45,7 +45,7 @@ class McpConnection(NamedTuple):
 
 
 class StreamMcp:
-    """One per server."""
+    """Answers the MCP requests in the output of live runs. One per server."""
 
     def __init__(self, journal: Journal, need_server: Callable[[bool], None]) -> None:
         self._journal = journal

@@ -99,7 +99,7 @@ class TaskHandoff(NamedTuple):
 
 
 class Tasks:
-    """One per server."""
+    """Creates, changes and hands off tasks, and records how hand-offs end. One per server."""
 
     def __init__(
         self,

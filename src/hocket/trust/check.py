@@ -46,7 +46,7 @@ class Reasons(NamedTuple):
 
     privileges: tuple[str, ...] = ()
     replaced: str | None = None
-    rival: str | None = None
+    replaced_path: str | None = None
     """The path of the definition that it replaces."""
 
     def __bool__(self) -> bool:
@@ -59,20 +59,20 @@ class Reasons(NamedTuple):
         ]
 
 
-class Reached(NamedTuple):
+class NameMatches(NamedTuple):
     """The names by which something was found, and all entries with those names; none for a path."""
 
     names: tuple[str, ...] = ()
-    rivals: tuple[AgentEntry, ...] = ()
+    matches: tuple[AgentEntry, ...] = ()
 
 
-BY_PATH = Reached()
+BY_PATH = NameMatches()
 
 
-def reached(names: Sequence[str], catalog: Catalog) -> Reached:
-    """Find the rivals for names; an address stands for all names that would have it."""
+def same_name_entries(names: Sequence[str], catalog: Catalog) -> NameMatches:
+    """Return the entries that have one of these names; an address stands for all names that would have it."""
     meant = dict.fromkeys(one for name in names for one in (name, *catalog.meant.get(name, ())))
-    return Reached(tuple(names), tuple(entry for name in meant for entry in catalog.ranked.get(name, ())))
+    return NameMatches(tuple(names), tuple(entry for name in meant for entry in catalog.ranked.get(name, ())))
 
 
 # --- Agents and configurations ------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
     agent, definition = found.agent, found.agent.definition
     approved: tuple[Approval, ...] = ()
     if definition is not None:
-        how, own_mode = _reach(found, approvals, catalog)
+        how, own_mode = _name_matches(found, approvals, catalog)
         approved = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
     # Settings are read where it works, which a link may put outside of the project.
     place = agent.cwd or cwd
@@ -110,19 +110,21 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
     return replace(agent, trusted=True, untrusted_servers=servers, approvals=approved)
 
 
-def _reach(found: UncheckedAgent, approvals: Approvals, catalog: Callable[[], Catalog]) -> tuple[Reached, bool]:
+def _name_matches(
+    found: UncheckedAgent, approvals: Approvals, catalog: Callable[[], Catalog]
+) -> tuple[NameMatches, bool]:
     """Return how a definition was found, and whether its own permission mode applies."""
     # An alias of the user's that widens privileges is meant for the user's own agent.
     names = (*found.names, found.name) if found.names and widens(found.alias, approvals) else found.names
     own_mode = not (found.alias and found.alias.permission_mode)
-    return (reached(names, catalog()) if names else BY_PATH), own_mode
+    return (same_name_entries(names, catalog()) if names else BY_PATH), own_mode
 
 
 def check_configuration(approvals: Approvals) -> None:
     """Raise NotTrusted if an untrusted project's file gives agents a wider permission mode than the user does."""
     for wider in approvals.config.wider_modes:
         if not approvals.trusts(wider.project):
-            raise not_trusted(wider.speaker, [f"permission mode {wider.mode}"], wider.project, approvals)
+            raise not_trusted(wider.origin, [f"permission mode {wider.mode}"], wider.project, approvals)
 
 
 def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Approvals, list[Problem]]:
@@ -154,7 +156,7 @@ def table_of(catalog: Catalog, approvals: Approvals, env: Mapping[str, str]) -> 
 
 
 def reasons_of(
-    definition: Definition, owner: str | None, approvals: Approvals, how: Reached = BY_PATH, own_mode: bool = True
+    definition: Definition, owner: str | None, approvals: Approvals, how: NameMatches = BY_PATH, own_mode: bool = True
 ) -> Reasons:
     """Return why a definition needs approval, approved or not; nothing for the user's own (no ``owner``).
 
@@ -162,7 +164,7 @@ def reasons_of(
     """
     if owner is None:
         return Reasons()
-    own = [rival for rival in how.rivals if _is_own(rival)]
+    own = [entry for entry in how.matches if _is_own(entry)]
     privileges = PRIVILEGES.requested(definition)
     mode = PRIVILEGES.permission_mode(definition) if own_mode else None
     if mode and is_wider(mode, approvals.config.ceiling):
@@ -177,7 +179,7 @@ def reasons_of(
 
 
 def check_definition(
-    definition: Definition, owner: str | None, approvals: Approvals, how: Reached = BY_PATH, own_mode: bool = True
+    definition: Definition, owner: str | None, approvals: Approvals, how: NameMatches = BY_PATH, own_mode: bool = True
 ) -> tuple[Approval, ...]:
     """Raise NotTrusted unless a definition needs no approval, or has one for its exact content."""
     reasons = reasons_of(definition, owner, approvals, how, own_mode)
@@ -249,13 +251,13 @@ def alias_reasons(
     """
     if alias.project is None:
         return Reasons()
-    how = reached(names, catalog)
+    how = same_name_entries(names, catalog)
     mode, tools = alias.permission_mode, alias.allowed_tools
     privileges = [
         *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
         *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
     ]
-    own = next((rival for rival in how.rivals if _is_own(rival)), None)
+    own = next((entry for entry in how.matches if _is_own(entry)), None)
     if agent is not None and agent.provider == PROGRAM:
         privileges = []
     # It also changes an agent of the same name, so it replaces one even without naming another.
@@ -403,7 +405,7 @@ def needed_approvals(entry: AgentEntry, catalog: Catalog, approvals: Approvals, 
         if reasons:
             needed.append(Needed(alias.project, True, reasons, approvals.trusts(alias.project)))
     if found and found.agent.definition and found.owner:
-        path, (how, own_mode) = found.agent.definition.path, _reach(found, approvals, lambda: catalog)
+        path, (how, own_mode) = found.agent.definition.path, _name_matches(found, approvals, lambda: catalog)
         reasons = reasons_of(found.agent.definition, found.owner, approvals, how, own_mode)
         if reasons:
             approved = approvals.config.lists(found.owner) or approvals.trusts_file(path)

@@ -54,10 +54,10 @@ def explain_file(path: str, approvals: Approvals, reasons: Reasons = Reasons()) 
     definition = DEFINITIONS.parse_definition(content, path, stem(path))
     state = _state(approvals, FILE, real, content)
     before = _approved_before(approvals, FILE, real, state)
-    if before is None and state != APPROVED and reasons.rival is not None:
+    if before is None and state != APPROVED and reasons.replaced_path is not None:
         with suppress(BadDefinition):
-            replaced = read_bounded(reasons.rival, MAX_KEPT, BadDefinition)
-            before = None if replaced is None else (reasons.rival, replaced)
+            replaced = read_bounded(reasons.replaced_path, MAX_KEPT, BadDefinition)
+            before = None if replaced is None else (reasons.replaced_path, replaced)
     asks = tuple(PRIVILEGES.requests(definition, approvals.config.ceiling))
     return _with_diff(Explanation(FILE, real, content, state, asks, reasons.replaced), before)
 

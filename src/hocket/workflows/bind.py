@@ -107,24 +107,24 @@ def bind(
     request: StartRequest,
     config: Config,
     catalog: Callable[[], Catalog] | None = None,
-    ceiling: DelegationLimits = delegation.UNLIMITED,
+    limits: DelegationLimits = delegation.UNLIMITED,
 ) -> BoundChain | Spec:
     """What the request means: a ``Spec`` for a single agent, else a chain.
 
-    ``catalog`` returns what can run in the request's directory; by default it is discovered. ``ceiling`` are the
+    ``catalog`` returns what can run in the request's directory; by default it is discovered. ``limits`` are the
     limits of the run that makes the request, if it is a run.
     """
     _check(request)
     approvals = Approvals(config)
     check_configuration(approvals)
-    find = _AgentFinder(request, approvals, catalog, ceiling)
+    find = _AgentFinder(request, approvals, catalog, limits)
     find.mode = _project_mode(request, _NO_CHAIN, config)
     if request.agent is not None:
         alone = _StepRequest("agent", StepConfig(request.agent, timeout=request.timeout), _NO_CHAIN)
         spec = _spec(alone, find(alone.agent), request, find, _options(request, _NO_CHAIN, config))
         return msgspec.structs.replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
-    delegation.check_gates(request.until, named, ceiling, approvals)
+    delegation.check_gates(request.until, named, limits, approvals)
     chain = named or _parsed_chain((request.dsl or "").strip())
     _check_variables(request, chain, find)
     find.mode = _project_mode(request, chain, config)
@@ -218,11 +218,11 @@ class _AgentFinder:
         request: StartRequest,
         approvals: Approvals,
         catalog: Callable[[], Catalog] | None,
-        ceiling: DelegationLimits,
+        limits: DelegationLimits,
     ) -> None:
         self.approvals = approvals
         self.config = config = approvals.config
-        self._ceiling = ceiling
+        self._limits = limits
         self._request = request
         self._catalog = cache(
             catalog or (lambda: discover(request.directory, request.environment, config.home, config, approvals))
@@ -251,14 +251,14 @@ class _AgentFinder:
         # Two agents may have one name here, one of them without trust; it is stored, so that its id stays unique.
         key = (requested.name, id(requested.agent), *requested[2:])
         if key not in self._grants:
-            granted = delegation.grant(requested, self._ceiling, self.approvals, self._catalog)
+            granted = delegation.grant(requested, self._limits, self.approvals, self._catalog)
             self._grants[key] = requested.agent, granted
         return self._grants[key][1]
 
     def notices(self, agent: Agent) -> Iterator[str]:
         """Notices about what is ignored or disabled, unless an earlier step or the caller has given them."""
         for notice in (*self.config.ignored, *self._trust_notices(agent)):
-            if notice not in self._notices and self._ceiling.caller is None:
+            if notice not in self._notices and self._limits.caller is None:
                 self._notices.add(notice)
                 yield notice
 
@@ -347,13 +347,13 @@ def _project_mode(request: StartRequest, chain: ChainConfig, config: Config) -> 
     """The trusted project file that sets a wider permission mode than the user does, if one does."""
     folder: str | None
     if chain.permission_mode is not None:
-        speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
+        origin, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
     else:
         file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.directory}/hocket.toml")
-        speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
+        origin, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
     if folder is None or not is_wider(mode, config.ceiling):
         return ()
-    return (Approval(speaker, folder, (f"permission mode {mode}",)),)
+    return (Approval(origin, folder, (f"permission mode {mode}",)),)
 
 
 # --- Steps --------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Prepared(NamedTuple):
 
 
 class ChainWorktrees:
-    """One per server."""
+    """Prepares, inspects and locks the worktrees of live chains. One per server."""
 
     def __init__(self, home: str) -> None:
         self.home = home

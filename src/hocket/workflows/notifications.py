@@ -46,7 +46,7 @@ log = logging.getLogger("hocket")
 
 
 class Notifications:
-    """One per server. Nothing that a command does, or does not, reaches a run."""
+    """The outcome of a notification command never affects a run. One per server."""
 
     def __init__(self, home: Path, journal: Journal, messages: Messages) -> None:
         self._home = home

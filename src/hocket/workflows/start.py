@@ -73,7 +73,12 @@ class _Reservation(NamedTuple):
 
 
 class Starter:
-    """The only way to create a run, so that every rule is checked in one place. One per server."""
+    """The only way to create a run. One per server.
+
+    ``start`` checks the disk, ``bind`` names, approvals and delegation, ``start_bound`` the depth and the number of
+    children, and ``stage_run`` the budgets of the runs above. ``Resumer`` checks the disk and what it resumes itself;
+    the chain driver begins at ``stage_run``, because its chain was checked when it was started.
+    """
 
     def __init__(
         self,
@@ -172,24 +177,24 @@ class Starter:
     async def bind(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
         """Resolve everything that a request names; raise if the calling run may not start it."""
         request = self.complete_request(request, parent)
-        ceiling = delegation.UNLIMITED
+        limits = delegation.UNLIMITED
         if parent is not None:
             if self._is_stopping(parent):
                 raise Conflict(f"run {parent.number} is being stopped and cannot start another run")
             depth_below(parent, self._limits)
             if request.on_question is None and (inherited := self._messages.on_question(parent)) != "ask":
                 request = msgspec.structs.replace(request, on_question=inherited)
-            ceiling = delegation.above(self._journal.above(parent), self._secrets.record, time.monotonic())
-        bound = await self.folders.run(request.directory, self._bind, request, ceiling)
-        return delegation.in_time(bound, ceiling, time.monotonic())
+            limits = delegation.above(self._journal.above(parent), self._secrets.record, time.monotonic())
+        bound = await self.folders.run(request.directory, self._bind, request, limits)
+        return delegation.in_time(bound, limits, time.monotonic())
 
-    def _bind(self, request: StartRequest, ceiling: DelegationLimits) -> BoundChain | Spec:
-        if ceiling.caller is not None:
+    def _bind(self, request: StartRequest, limits: DelegationLimits) -> BoundChain | Spec:
+        if limits.caller is not None:
             # An agent must not choose what program names resolve to, nor which settings apply.
-            request = msgspec.structs.replace(request, env=ceiling.caller.env)
+            request = msgspec.structs.replace(request, env=limits.caller.env)
         config = load(request.directory, str(self._home), request.environment)
         catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
-        return bind(request, config, catalog, ceiling)
+        return bind(request, config, catalog, limits)
 
     def _is_stopping(self, run: Run) -> bool:
         now = self._journal.run(run.id)

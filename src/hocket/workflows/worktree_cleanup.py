@@ -87,7 +87,10 @@ class WorktreeCleanup:
         return [await self._inspect(one) for one in self._find(names)]
 
     async def prune(self, runs: Collection[str], older: float, *, dry: bool) -> list[KeptWorktree]:
-        """Remove those with which nothing is lost: of these runs, or of all, whose chains ended so long ago."""
+        """Remove worktrees without unsaved work, of these runs or of all.
+
+        Their chains ended at least ``older`` seconds ago.
+        """
         async with self._trees.reuse:
             chosen = [one for one in await self.listed() if not runs or one.run.id in runs or one.last.id in runs]
             return [await self._prune_one(one, older, dry) for one in chosen]
@@ -165,7 +168,7 @@ class WorktreeCleanup:
 
 
 def _report_now(tree: Worktree, git: Git, head: str | None) -> dict[str, Any]:
-    """The report of a worktree; without its branch and folder, which branch has the ``head`` of the last report."""
+    """The report of a worktree. If branch and folder are gone, name another branch that contains ``head``."""
     status = worktrees.status_of(tree, git)
     if not status.is_gone:
         return worktree_report(tree, status)

@@ -96,7 +96,7 @@ def complaint(head: Head) -> Fault | None:
         return Fault(head.line_of("hooks"), reason)
     if has_control_character(str(name)):
         reason = f"the name {shown(name)} contains a control character"
-        return Fault(head.line_of("name"), reason, REFUSED, ours=True)
+        return Fault(head.line_of("name"), reason, REFUSED, is_hocket_limit=True)
     return None
 
 

@@ -69,7 +69,7 @@ def parse(content: bytes) -> Head | Fault:
     if head is None:
         return _without_head(text)
     if len(head) > MAX_HEAD:
-        return Fault(1, f"the frontmatter is larger than {MAX_HEAD // 1024} kB", REFUSED, ours=True)
+        return Fault(1, f"the frontmatter is larger than {MAX_HEAD // 1024} kB", REFUSED, is_hocket_limit=True)
     try:
         found = _load_tolerantly(head)
     except Unusable as error:
@@ -121,7 +121,7 @@ def _load_tolerantly(text: str) -> Head:
             return load(attempt)._replace(mended=complaint.fault if complaint else None)
         except Unusable as error:
             complaint = complaint or error
-            if error.fault.ours:
+            if error.fault.is_hocket_limit:
                 raise
     assert complaint  # noqa: S101 - otherwise an attempt succeeded
     raise complaint

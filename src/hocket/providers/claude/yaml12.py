@@ -28,7 +28,7 @@ class Unusable(Exception):
 
     def __init__(self, line: int, reason: str, *, is_limit: bool = False) -> None:
         super().__init__(reason)
-        self.fault = Fault(line + FIRST_LINE, reason, REFUSED if is_limit else SKIPPED, ours=is_limit)
+        self.fault = Fault(line + FIRST_LINE, reason, REFUSED if is_limit else SKIPPED, is_hocket_limit=is_limit)
 
 
 def load(text: str) -> Head:
