@@ -19,7 +19,7 @@ MAX_EQUAL = 3
 """How often an agent may be asked the same and answer the same with nothing changed."""
 HINT = (
     "Do the work yourself, hand it to another agent, or end with what you know; "
-    "once a file there has changed, the task may be handed back"
+    "once a file in the working directory has changed, the task may be handed back"
 )
 
 
