@@ -503,7 +503,7 @@ def test_pause_ends_when_clock_is_set_back() -> None:
         assert decide(chain, after(chain, [last]), 10_000.0 - 7200.0) == Start(0, 1, "r1")
     known = limited("r1", 10_000.0, 10_500.0)
     waiting = decide(chain, after(chain, [known]), 10_000.0 - 7200.0)
-    assert waiting == Pause(10_500.0, limited=True), "a scheduled start is a time of day"
+    assert waiting == Pause(10_500.0, limited=True), "the reset is at a time of day"
 
 
 def test_overload_fails_after_too_many_attempts() -> None:
