@@ -140,7 +140,7 @@ def test_trusted_empty_folder_needs_no_approval(hocket: Hocket, home: Path) -> N
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("nobody", "there is no agent 'nobody'"),
+        ("nobody", "no agent 'nobody'"),
         ("./nothing", "nothing does not exist"),
         ("./plain.txt", "neither a definition nor a folder"),
         ("./.claude/agents/broken.md", "line 1"),

@@ -103,7 +103,7 @@ def test_edge_is_confirmed_on_a_terminal(
         (("--edge", "lead"), "two agents"),
         (("--edge", "lead", "dev", "dev"), "two agents"),
         (("--edge", "--list", "lead", "dev"), "give only one of --list"),
-        (("--edge", "lead", "nobody"), "there is no agent 'nobody'"),
+        (("--edge", "lead", "nobody"), "no agent 'nobody'"),
         (("--edge", "tool", "dev"), "a plain program"),
     ],
 )

@@ -182,3 +182,13 @@ def test_long_history_is_restored_in_parts(tmp_path: Path) -> None:
     assert (again.history[0].spent, again.history[0].gate_failed) == (HISTORY - 1, True)
     # Of the gate before the limit, which changes nothing.
     assert f"exit code {HISTORY - 2}" in again.feedback[0]
+
+
+def test_answer_about_lost_iteration_counts_once() -> None:
+    """A later server reads the answer after the iteration that it allowed."""
+    one = state((False, None))
+    one.add_leaf(leaf("r1", 0, status=Status.LOST, reason=Reason.LOST))
+    question = one.question(0)["id"]
+    one.add_leaf(leaf("r2", 0, status=Status.RUNNING, reason=None))
+    one.add_answer(question, allow=True)
+    assert (one.history[0].live, one.history[0].run, one.history[0].started) == (True, "r2", 2)

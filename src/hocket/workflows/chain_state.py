@@ -207,12 +207,14 @@ class ChainState:
         return next(steps, None) if question.startswith(_LOST) else None
 
     def add_answer(self, question: str, *, allow: bool) -> None:
-        """Add the answer about a lost iteration."""
+        """Add the answer about a lost iteration, unless the iteration that repeats it has started already."""
         step = self.step_of_question(question)
-        last = self.history[step].last if step is not None else None
-        if step is not None and last is not None:
-            self.questions.discard(step)
-            self.history = decide.add(self.history, step, replace(last, again=allow))
+        if step is None:
+            return
+        self.questions.discard(step)
+        past = self.history[step]
+        if past.last is not None and past.run == past.last.run:
+            self.history = decide.add(self.history, step, replace(past.last, again=allow))
 
     # Ends
 
