@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store.sample_events import downgrade
 from torture.installation import Installation, Run, environment, kill, wait_for
 from torture.test_machine import needs_root, tmpfs
 from world import Bin, Hocket
@@ -356,12 +357,7 @@ def write_as_before(installation: Installation) -> None:
             for item in state["queue"]:
                 item["env"]["MY_API_KEY"] = KEY
             database.execute("UPDATE tasks SET state = ? WHERE id = ?", (json.dumps(state), task))
-        for table in ("questions", "usage", "task_keys"):
-            database.execute(f"DROP TABLE {table}")
-        for index in ("runs_resumed", "runs_children", "runs_listed", "events_type", "events_tasks"):
-            database.execute(f"DROP INDEX {index}")
-        database.execute("ALTER TABLE runs DROP COLUMN resumed_from")
-        database.execute("DELETE FROM migrations WHERE number >= 3")
+    downgrade(installation.home / "hocket.db", 2)
     for path in (installation.home / "runs").glob("*/*/spec.json"):
         spec = json.loads(path.read_text())
         spec["env"] |= {**dict.fromkeys(spec.pop("secrets"), KEY), "HOCKET_TOKEN": token_of(installation, spec["run"])}
