@@ -258,14 +258,16 @@ class Screen:
         """Why nothing is received."""
         self._is_connected = False
         self._is_over = self._is_dirty = self._is_suspending = False
+        self._ended_by = 0
+        """The signal that ended it."""
 
     # Running
 
     def show(self) -> None:
         """Show the screen until the user quits. The terminal is restored however this ends."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _exit)
+                signal.signal(number, self._on_end)
         signal.signal(signal.SIGTSTP, self._on_suspend)
         signal.signal(signal.SIGWINCH, self._on_change)
         threading.Thread(target=self._read, daemon=True).start()
@@ -275,6 +277,8 @@ class Screen:
                     self._run(live)
                 if self._is_suspending:
                     self._suspend()
+            if self._ended_by:
+                raise ClientExit(128 + self._ended_by)
         finally:
             signal.signal(signal.SIGWINCH, signal.SIG_IGN)
 
@@ -297,6 +301,13 @@ class Screen:
 
     def _on_change(self, number: int, frame: FrameType | None) -> None:
         self._is_dirty = True
+        self._feed.wake()
+
+    def _on_end(self, number: int, frame: FrameType | None) -> None:
+        """End at the next opportunity: an exception could be lost in a finalizer. The second signal does not wait."""
+        if self._ended_by:
+            raise ClientExit(128 + number)
+        self._ended_by, self._is_over = number, True
         self._feed.wake()
 
     def _on_suspend(self, number: int, frame: FrameType | None) -> None:
@@ -612,10 +623,6 @@ def _painting(console: Console, keyboard: Keyboard) -> Iterator[Live]:
         keyboard.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    raise ClientExit(128 + number)
 
 
 def _raise(error: HocketError) -> None:
