@@ -66,7 +66,7 @@ With traffic and updates off, as in the tests, it takes up to a third less proce
 
 
 @contextmanager
-def stage() -> Iterator[World]:
+def claude_world() -> Iterator[World]:
     """Yield a world with the real Claude CLI, a scripted model and a running server."""
     with world() as w, ScriptedModel(parse(ANSWER)) as model:
         w.env.update(AS_INSTALLED, ANTHROPIC_BASE_URL=model.url, HOCKET_CLAUDE=str(real_cli()))
@@ -103,7 +103,7 @@ class Costs(NamedTuple):
 
 def run() -> Iterator[Figure]:
     """`hocket run claude` and `claude -p`, alternating, for a one-word answer and for work with tools."""
-    with stage() as w:
+    with claude_world() as w:
         (w.root / "note.txt").write_text("Nothing of note.\n")
         client = w.client()
         word = _costs(w, WORD)
@@ -274,7 +274,7 @@ def turn() -> Iterator[Figure]:
     """One more message to a live session: through the server, and directly into the CLI's standard input."""
     ours: list[float] = []
     bare: list[float] = []
-    with stage() as w, _direct(w) as say_directly:
+    with claude_world() as w, _direct(w) as say_directly:
         client = w.client()
         body = {"agent": "claude", "prompt": "hi", "session": True, "cwd": str(w.root), "env": w.env}
         id = client.request("POST", "/api/runs", body)["id"]

@@ -27,6 +27,7 @@ import catalog
 import chains
 import claude
 import tasks
+import transcripts
 from measure import (
     HOCKET,
     Figure,
@@ -38,6 +39,7 @@ from measure import (
     seconds,
     world,
 )
+from reads import fill_chains
 
 from hocket.client import Client
 from hocket.model import Spec
@@ -226,6 +228,21 @@ def history() -> Iterator[Figure]:
         yield Figure("list of runs with 2,000 ended runs vs. none", after / before, "x", 1.5, note=note)
 
 
+def listing() -> Iterator[Figure]:
+    """The first page of all runs and of all families, with a history of 10,000 runs in chains of three steps."""
+    with world() as w:
+        fill_chains(w.home, 10_000)
+        w.client().request("GET", "/api/health")
+        commands = [[*HOCKET, "ps", "-a"], [*HOCKET, "ps", "-a", "--tree"], [*HOCKET, "ps", "-a", "--limit", "40"]]
+        bare, *durations = fastest_seconds([[sys.executable, "-c", "pass"], *commands], w.env, 10)
+        for words, duration in zip(commands, durations, strict=True):
+            name = " ".join(["hocket", *words[len(HOCKET) :]])
+            note = (
+                f"{duration * 1000:.0f} ms, bare Python {bare * 1000:.0f} ms; 10,000 runs, a page of 1,000 by default"
+            )
+            yield Figure(f"{name} beyond bare Python", (duration - bare) * 1000, "ms", 100, note=note)
+
+
 def lines() -> Iterator[Figure]:
     """Lines of a plain program that its reader turns into events."""
     read = executable.reader(Spec("a", "executable", ("/a",), "/", {}, loop=True, marker="DONE"))
@@ -247,6 +264,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "flood": flood,
     "lines": lines,
     "history": history,
+    "listing": listing,
     "many": many,
     "claude": claude.run,
     "turn": claude.turn,
@@ -259,6 +277,9 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "decide": chains.deciding,
     "long_loop": chains.long_loop,
     "handoff": tasks.handoff,
+    "transcripts": transcripts.parsing,
+    "opening": transcripts.opening,
+    "following": transcripts.following,
     "tasks": tasks.listing,
     "long_task": tasks.long_task,
 }

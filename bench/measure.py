@@ -114,7 +114,7 @@ def median_seconds(work: Callable[[], object], times: int) -> float:
 
 
 def fastest_seconds(commands: list[list[str]], env: dict[str, str], times: int = 30) -> list[float]:
-    """Return the shortest duration of each command, run in turns: so a busy machine is busy for all of them."""
+    """Return the shortest duration of each command; commands alternate, so that load affects all of them."""
 
     def once(argv: list[str]) -> float:
         nothing = subprocess.DEVNULL

@@ -17,7 +17,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -118,14 +118,20 @@ class Filler:
                 output="done\n" * 20,
             )  # fmt: skip
             records.append((record.id, task.id, place, run.id, 0, self._now, _text(record)))
-        self._database.execute(_into("tasks", 6), (task.id, number, task.status, 0, _text(task), None))
-        self._database.executemany(_into("handoffs", 7), records)
+        self._insert("tasks", [(task.id, number, task.status, 0, _text(task), None)])
+        self._insert("handoffs", records)
 
     def flush(self) -> None:
         for table, rows in self._rows.items():
-            if rows:
-                self._database.executemany(_into(table, len(rows[0])), rows)
-                rows.clear()
+            self._insert(table, rows)
+            rows.clear()
+
+    def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Values of the first columns of a table; those that later migrations added have their defaults."""
+        if rows:
+            columns = [name for _, name, *_ in self._database.execute(f"PRAGMA table_info({table})")][: len(rows[0])]
+            places = ", ".join("?" * len(columns))
+            self._database.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows)  # noqa: S608 - the names are our own
 
     def hold(self, run: Run) -> int:
         """Make the directory of a live run, and hold its lock as its keeper would."""
@@ -135,10 +141,6 @@ class Filler:
         lock = os.open(os.path.join(place, files.LOCK), os.O_RDWR)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
-
-
-def _into(table: str, columns: int) -> str:
-    return f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - the names are our own
 
 
 def _text(value: Any) -> str:
@@ -175,6 +177,20 @@ def fill(home: Path) -> list[int]:
     return [filler.hold(run) for run in (live, lead, chatty)]
 
 
+def fill_chains(home: Path, runs: int) -> None:
+    """Write a store with so many runs, in ended chains of three steps."""
+    open_store(home / "hocket.db").close()
+    with closing(sqlite3.connect(home / "hocket.db", isolation_level=None)) as database:
+        database.execute("BEGIN")
+        filler = Filler(home, database)
+        while filler.number < runs:
+            chain = filler.run(f"rc{filler.number:014}", Kind.CHAIN)
+            for step in range(3):
+                filler.run(f"rl{filler.number:014}", Kind.LEAF, chain, step=step, iteration=1)
+        filler.flush()
+        database.execute("COMMIT")
+
+
 def _fill_up(filler: Filler) -> None:
     """Ordinary runs, until there are enough runs and events."""
     each = (EVENTS - filler.seq) // (RUNS - filler.number) - 3
@@ -190,7 +206,7 @@ def _fill_up(filler: Filler) -> None:
 
 @asynccontextmanager
 async def heartbeat(stalls: list[float]) -> AsyncIterator[None]:
-    """Measure the longest time, in milliseconds, that the loop works without letting another task have its turn.
+    """Measure the longest time, in milliseconds, during which no other task of the loop can run.
 
     That is processor time of the loop's thread, so that a busy machine does not count.
     """
@@ -254,14 +270,16 @@ class Routes:
 
 GETS = (
     "/api/runs", "/api/runs?all=1", "/api/runs?all=1&limit=10000", "/api/runs?all=1&status=lost",
-    "/api/runs?all=1&since={since}", "/api/runs?all=1&agent=nobody", "/api/runs?all=1&project=/nowhere",
+    "/api/runs?all=1&since={since}", "/api/runs?all=1&agent=unknown", "/api/runs?all=1&project=/nowhere",
+    "/api/runs?tree=1", "/api/runs?all=1&tree=1", "/api/runs?all=1&tree=1&limit=10000",
+    "/api/runs/rlive00000000000/evidence", "/api/runs/rchain0000000000/evidence", "/api/runs/rchatty000000000/evidence",
     "/api/runs/rchain0000000000", "/api/runs/rloop00000000000", "/api/runs/rlead00000000000", "/api/runs/50000",
     "/api/runs/rchain0000000000/events?follow=0", "/api/runs/rloop00000000000/events?follow=0",
     "/api/runs/rchatty000000000/events?follow=0", "/api/inbox", "/api/inbox?answered=", "/api/inbox?answered=q",
     "/api/inbox?answered=q000000000000010&run=rchain0000000000", "/api/inbox?answered=x&run=rloop00000000000",
     "/api/runs/ri00000000000010/questions/q000000000000010", "/api/tasks", "/api/tasks?limit=1000",
     "/api/tasks?status=waiting", "/api/tasks/1", "/api/tasks/1/history", "/api/tasks/1/export",
-    "/api/tasks/1/queue", "/api/worktrees", "/api/health",
+    "/api/tasks/1/queue", "/api/worktrees", "/api/gc?days=0", "/api/health",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 # Functions shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
 
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
-SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox zsh fish"
+SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox jq zsh fish"
 
 # The Codex CLI that the tests drive, and that the recordings in tests/golden/codex were made with.
 CODEX_VERSION="0.166.0"
@@ -53,9 +53,9 @@ ensure_system_programs() {
         # shellcheck disable=SC2086 # a list of words on purpose
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null </dev/null ||
             { apt-get update -qq </dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null </dev/null; } ||
-            echo "could not install:$missing (tests that need them say so)" >&2
+            echo "could not install:$missing (tests that need them report it)" >&2
     else
-        echo "not installed:$missing (tests that need them say so)" >&2
+        echo "not installed:$missing (tests that need them report it)" >&2
     fi
 }
 

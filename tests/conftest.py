@@ -18,7 +18,7 @@ SLOW_SECONDS = 300
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Whatever runs between two tests, or for several of them, gets an empty home too."""
+    """Give code that runs between tests, or for several of them, an empty home too."""
     home = tempfile.TemporaryDirectory(prefix="hk-home-", ignore_cleanup_errors=True)
     config.add_cleanup(home.cleanup)
     os.environ["HOME"] = home.name

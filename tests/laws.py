@@ -20,7 +20,7 @@ RANKS = {
     "model": 1,
     "chain": 2, "config": 2, "client": 2, "redaction": 2,
     "views": 3, "keeper": 3, "store": 3, "mcp": 3, "providers": 3,
-    "catalog": 4, "rehearsal": 4,
+    "catalog": 4, "rehearsal": 4, "registry": 4,
     "trust": 5,
     "sessions": 6,
     "workflows": 7,
@@ -272,7 +272,7 @@ def environment(module: Module) -> list[str]:
     """Only config.py reads the environment, also where the reading is hidden in a helper.
 
     keeper/ may hand on the environment that it inherited, as one value, to a server that it starts: there is
-    nobody left to ask for it. It may not ask for a variable by name: what a run sees is decided elsewhere.
+    no requester left to give one. It may not ask for a variable by name: what a run sees is decided elsewhere.
     """
     if module.package == "config":
         return []
@@ -338,15 +338,9 @@ LOGGING = frozenset(
 
 
 SPEAKING_CAMEL = (
-    *("hocket.api.wire", "hocket.api.openapi", "hocket.providers", "hocket.rehearsal"),
-    *(
-        "hocket.catalog.configs",
-        "hocket.providers.claude.fields",
-        "hocket.providers.claude.hooks",
-        "hocket.catalog.plugins",
-    ),
-    *("hocket.trust.preview", "hocket.catalog.servers", "hocket.trust.check", "hocket.providers.claude.privileges"),
-    *("hocket.trust.approvals", "hocket.mcp"),
+    *("hocket.api.wire", "hocket.api.openapi", "hocket.providers", "hocket.rehearsal", "hocket.mcp"),
+    *("hocket.catalog.configs", "hocket.catalog.plugins", "hocket.catalog.servers"),
+    *("hocket.trust.approvals", "hocket.trust.check", "hocket.trust.preview"),
 )
 PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})
 
@@ -368,7 +362,7 @@ def camel_case(module: Module) -> list[str]:
 
 
 def _names_written(module: Module) -> Iterator[tuple[str, int]]:
-    """Literals and identifiers of our own; attributes of imported modules are spelled by somebody else."""
+    """Literals and identifiers of our own; attributes of imported modules are spelled by others."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value, node.lineno
@@ -385,12 +379,12 @@ def _names_written(module: Module) -> Iterator[tuple[str, int]]:
 
 
 WEB = frozenset({"starlette", "uvicorn", "h11", "anyio"})
-TOO_DEAR = frozenset({"fastapi", "pydantic", "pydantic_core"})
+TOO_SLOW_TO_IMPORT = frozenset({"fastapi", "pydantic", "pydantic_core"})
 
 
 def web(module: Module) -> list[str]:
-    """Only api/ knows what HTTP is spoken with; and nobody what takes longer to import than the rest of the server."""
-    banned = TOO_DEAR if module.package == "api" else WEB | TOO_DEAR
+    """Only api/ imports the web framework, and no package a module that takes longer to import than the server."""
+    banned = TOO_SLOW_TO_IMPORT if module.package == "api" else WEB | TOO_SLOW_TO_IMPORT
     return [f"{module.name} imports {name}" for name in sorted(imports(module)) if _is_within(name, banned)]
 
 

@@ -1,4 +1,4 @@
-"""The engine with real processes: starting once, stopping all of it, and going on where another one left."""
+"""The engine with real processes: starting once, stopping a whole tree, and continuing after another engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ say(type="result", subtype="success", is_error=False, result="half and half")
 LEDGER = "import os, sys; os.write(os.open('ledger', os.O_WRONLY | os.O_APPEND | os.O_CREAT), b'x')"
 
 
-def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> None:
+def test_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> None:
     agent("greeter", "import sys; print('hello', *sys.argv[1:]); print('oops', file=sys.stderr); sys.exit(3)")
 
     async def scene() -> None:
@@ -61,7 +61,7 @@ def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> 
     asyncio.run(scene())
 
 
-def test_steady_output_is_read_to_the_last_line(home: Path, project: Path, agent: Bin) -> None:
+def test_steady_output_is_read_while_written(home: Path, project: Path, agent: Bin) -> None:
     agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
 
     async def scene() -> None:
@@ -79,12 +79,12 @@ def says(runner: EngineRunner, run: Run, text: str) -> bool:
     return runner.engine.hub.last.get(run.id) == text
 
 
-def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
+def test_watcher_overflow_scans_every_run(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All news are lost, but that there were some: a queue that overflowed. And nobody looks without news."""
-    agent("talker", "while said := open('door').read(): print(said, flush=True)")
-    os.mkfifo(project / "door")
+    """The queue of events has overflowed, and no periodic scan finds what was lost."""
+    agent("talker", "while said := open('gate').read(): print(said, flush=True)")
+    os.mkfifo(project / "gate")
     monkeypatch.setattr(supervisor, "SCAN_EVERY", 3600.0)
     read = Inotify.read
     monkeypatch.setattr(Inotify, "read", lambda self: [(-1, 0, "") for _ in read(self)[:1]])
@@ -93,15 +93,15 @@ def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
         async with engine_runner(home, project) as runner:
             run = await runner.start("talker")
             for number in range(5):
-                await asyncio.to_thread((project / "door").write_text, str(number))
+                await asyncio.to_thread((project / "gate").write_text, str(number))
                 await until(partial(says, runner, run, str(number)), "its word")
-            await asyncio.to_thread((project / "door").write_text, "")
+            await asyncio.to_thread((project / "gate").write_text, "")
             assert (await runner.wait(run)).status is Status.DONE
 
     asyncio.run(scene())
 
 
-def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
+def test_refused_start_leaves_no_run(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             with pytest.raises(UnknownAgent):
@@ -112,7 +112,7 @@ def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
     asyncio.run(scene())
 
 
-def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path, agent: Bin) -> None:
+def test_one_key_gives_one_run_across_restarts(home: Path, project: Path, agent: Bin) -> None:
     agent("once", LEDGER)
 
     async def scene() -> None:
@@ -128,7 +128,7 @@ def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path
     asyncio.run(scene())
 
 
-def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Path, agent: Bin) -> None:
+def test_key_of_refused_start_can_be_reused(home: Path, project: Path, agent: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             refused = await asyncio.gather(*(runner.start("later", key="k") for _ in range(3)), return_exceptions=True)
@@ -139,15 +139,15 @@ def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Pa
     asyncio.run(scene())
 
 
-def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, project: Path, agent: Bin) -> None:
-    agent("teller", "print('first', flush=True); open('door').read(); print('second')")
-    os.mkfifo(project / "door")
+def test_next_engine_adopts_live_runs(home: Path, project: Path, agent: Bin) -> None:
+    agent("teller", "print('first', flush=True); open('gate').read(); print('second')")
+    os.mkfifo(project / "gate")
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             run = await runner.start("teller")
             await until(lambda: runner.engine.hub.last.get(run.id) == "first", "the first word")
-        (project / "door").write_text("")
+        (project / "gate").write_text("")
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(run)
             assert (ended.status, ended.exit_code, ended.result) == (Status.DONE, 0, "first\nsecond\n")
@@ -157,11 +157,11 @@ def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, pr
     asyncio.run(scene())
 
 
-def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
-    """They are not worth a commit: the half of a sentence, say."""
+def test_uncommitted_lines_are_read_by_next_engine(home: Path, project: Path, agent: Bin) -> None:
+    """Such lines have no event of their own, such as half of a sentence."""
     agent("claude", HALF_A_SENTENCE)
-    for door in ("first", "second"):
-        os.mkfifo(project / door)
+    for gate in ("first", "second"):
+        os.mkfifo(project / gate)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
@@ -183,7 +183,7 @@ def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, pr
     asyncio.run(scene())
 
 
-def test_stopping_ends_a_run_with_everything_below_it(home: Path, project: Path, agent: Bin) -> None:
+def test_stop_ends_run_with_its_descendants(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -206,9 +206,7 @@ def test_stopping_ends_a_run_with_everything_below_it(home: Path, project: Path,
     asyncio.run(scene())
 
 
-def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_survive_it(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_child_created_during_stop_is_stopped(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -226,9 +224,7 @@ def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_surv
     asyncio.run(scene())
 
 
-def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_next_engine_carries_out_recorded_stop(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -245,10 +241,10 @@ def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
     asyncio.run(scene())
 
 
-def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
-    os.mkfifo(project / "door")
+def test_run_being_stopped_cannot_start_children(home: Path, project: Path, agent: Bin) -> None:
+    os.mkfifo(project / "gate")
     agent(
-        "stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('door').read()"
+        "stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('gate').read()"
     )
 
     async def scene() -> None:
@@ -256,16 +252,16 @@ def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Pa
             parent = await runner.start("stubborn")
             await until(lambda: runner.engine.hub.last.get(parent.id), "its word")
             stopping = asyncio.create_task(runner.engine.stop(parent))
-            await until(lambda: runner.engine.find(parent.id).stop_reason, "the wish to stop")
+            await until(lambda: runner.engine.find(parent.id).stop_reason, "the request to stop")
             with pytest.raises(Conflict):
                 await runner.start("stubborn", parent=runner.engine.run_of_token(run_token(SECRET, parent.id)))
-            (project / "door").write_text("")
+            (project / "gate").write_text("")
             assert (await stopping)["status"] == "stopped"
 
     asyncio.run(scene())
 
 
-def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, agent: Bin) -> None:
+def test_token_is_valid_while_its_run_lives(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -285,7 +281,7 @@ def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, 
     asyncio.run(scene())
 
 
-def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(home: Path, project: Path, agent: Bin) -> None:
+def test_message_to_program_or_ended_run_is_refused(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -300,7 +296,7 @@ def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(home: Pa
     asyncio.run(scene())
 
 
-def test_closing_leaves_runs_alive_and_no_helper_behind(home: Path, project: Path, agent: Bin) -> None:
+def test_close_leaves_only_runs_and_keepers(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> Run:
@@ -320,7 +316,7 @@ def test_closing_leaves_runs_alive_and_no_helper_behind(home: Path, project: Pat
         asyncio.run(clean_up())
 
 
-def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
+def test_time_limit_continues_under_next_engine(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -333,7 +329,7 @@ def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project
     asyncio.run(scene())
 
 
-def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_blocks_nobody(
+def test_start_failed_by_full_disk_blocks_no_run(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that takes no more names, for a while: the engine must go on with everything else."""
@@ -362,7 +358,7 @@ def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_bl
     asyncio.run(scene())
 
 
-def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Path, project: Path, agent: Bin) -> None:
+def test_flood_ends_soon_after_its_limit(home: Path, project: Path, agent: Bin) -> None:
     (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
     agent("flood", "import sys\nwhile True: sys.stdout.write('y\\n' * 10_000)")
 
@@ -380,9 +376,7 @@ def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Pa
     asyncio.run(scene())
 
 
-def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_stop_does_not_wait_for_unread_output(home: Path, project: Path, agent: Bin) -> None:
     agent("flood", "print('y\\n' * 5_000_000, 'the last word', sep='', flush=True); import signal; signal.pause()")
 
     async def scene() -> None:
@@ -399,7 +393,7 @@ def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
     asyncio.run(scene())
 
 
-def test_refused_fork_is_tried_again_beyond_all_attempts(
+def test_refused_fork_is_repeated_without_limit(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keeper that cannot fork its agent gives the start back; that is no fault of the run."""
@@ -427,7 +421,7 @@ def test_refused_fork_is_tried_again_beyond_all_attempts(
     asyncio.run(scene())
 
 
-def test_start_is_recorded_when_lock_and_pid_are_replaced(
+def test_start_is_recorded_when_lock_is_replaced(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torture row 47. The agent was faster than the first look at its `pid`."""

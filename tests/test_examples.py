@@ -16,7 +16,7 @@ from hocket.api.wire import RunOut
 from hocket.chain.variables import placeholders
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.dispatch import BROKEN_PIPE
-from hocket.cli.runs import ps_table
+from hocket.cli.runs import TREE_COLUMNS, ps_table
 from hocket.config.loading import find_chains, load
 from hocket.errors import BY_CODE
 
@@ -50,6 +50,21 @@ def test_readme_shows_chain_and_runs_as_printed(hocket: Hocket) -> None:
     assert without_times(done.stderr.splitlines()) == without_times(talk)
     listed = ps_table([{**run, "ended_at": 0.0} for run in hocket.runs()], 60.0, 80)
     assert without_times(listed) == without_times(shown("hocket ps -a"))
+
+
+@pytest.mark.usefixtures("programs")
+def test_families_guide_shows_family_as_printed(hocket: Hocket, agent: Bin) -> None:
+    guide = "docs/guides/families.md"
+    (script,) = re.findall(r"```sh\n(.*?)```", (ROOT / guide).read_text(), re.DOTALL)
+    program = agent.folder / "lead"
+    program.write_text(script)
+    program.chmod(0o700)
+    first, *_ = expected = shown('hocket run lead --quiet -p "Build a small house"', guide)
+    result = hocket("run", "lead", "--quiet", "-p", "Build a small house").stdout.splitlines()
+    assert (first, expected[: len(result)]) == ("plan for: Build a small house", result)
+    runs = [{**run, "ended_at": 0.0} for run in json.loads(hocket("ps", "--tree", "-a", "--json").stdout)]
+    listed = ps_table(runs, 60.0, 80, headings=TREE_COLUMNS)
+    assert without_times(listed) == without_times(shown("hocket ps --tree -a", guide))
 
 
 @pytest.mark.skipif(shutil.which("jq", path=SYSTEM_PATH) is None, reason="the scripts of the page use jq")
@@ -205,7 +220,8 @@ def test_exit_code_page_lists_every_code() -> None:
 def test_command_page_lists_every_run_key() -> None:
     page = (ROOT / "docs/reference/commands.md").read_text()
     (row,) = re.findall(r"^\| `ps`, `show`, `wait` \| `([a-z_ ]+)`", page, re.MULTILINE)
-    assert set(RunOut.__struct_fields__) == set(row.split())
+    (more,) = re.findall(r"^\| `ps --tree` \| the same with `([a-z_ ]+)`", page, re.MULTILINE)
+    assert set(RunOut.__struct_fields__) == {*row.split(), *more.split()}
 
 
 def test_command_page_lists_every_command(hocket: Hocket) -> None:

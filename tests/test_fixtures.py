@@ -1,4 +1,4 @@
-"""The tests' own tools: leftovers are found, the real home is out of reach, the report tells the truth."""
+"""The tests' own tools: leftovers are found, the real home is out of reach, the report is correct."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from world import Bin, Hocket, SharedServer, end_world, processes_of, wait_until
 TESTS = Path(__file__).parent
 
 
-def test_home_and_state_lie_below_one_short_folder(home: Path, world: Path) -> None:
+def test_home_and_state_share_a_short_folder(home: Path, world: Path) -> None:
     assert len(os.fsencode(home / "sock")) < 60
     assert all(Path(os.environ[name]).is_relative_to(world) for name in os.environ if name.startswith("XDG_"))
     assert Path.home().is_relative_to(world)
     assert Path(os.environ["HOCKET_HOME"]) == home
 
 
-def test_no_variable_of_another_session_reaches_a_test() -> None:
+def test_variables_of_other_sessions_are_removed() -> None:
     foreign = ("CLAUDE", "ANTHROPIC_", "HOCKET_")
     ours = {"HOCKET_HOME", "HOCKET_PORT", "HOCKET_CORPORA"}
     assert [name for name in os.environ if name.startswith(foreign) and name not in ours] == []
 
 
-def test_a_program_written_by_a_test_is_on_its_path(agent: Bin) -> None:
+def test_agent_fixture_writes_programs_on_path(agent: Bin) -> None:
     agent("hello", "import sys; print(*sys.argv[1:])")
     assert subprocess.run(["hello", "a", "b"], capture_output=True, text=True, check=True).stdout == "a b\n"
 
 
-def test_a_process_that_carries_the_home_is_found_and_ended(home: Path, hocket: Hocket) -> None:
+def test_processes_of_the_home_are_ended(home: Path, hocket: Hocket) -> None:
     """It does not react to being asked, so it is reported as a survivor, and gone."""
     code = "import sys, signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -47,7 +47,7 @@ def test_a_process_that_carries_the_home_is_found_and_ended(home: Path, hocket: 
 
 
 @pytest.mark.shared_server
-def test_what_a_test_leaves_on_the_shared_server_is_gone_before_the_next(
+def test_shared_server_is_cleared_between_tests(
     shared_server: SharedServer, hocket: Hocket, agent: Bin, home: Path
 ) -> None:
     assert home == shared_server.home
@@ -55,15 +55,15 @@ def test_what_a_test_leaves_on_the_shared_server_is_gone_before_the_next(
     agent("sleeper", "import signal; signal.pause()")
     (home / "config.toml").write_text("[run]\nstop_grace = 0.5\n")
     assert hocket("spawn", "sleeper").returncode == 0
-    assert [run["agent"] for run in hocket.runs()] == ["sleeper"], "others are not ours"
-    assert hocket.number() != "1", "whoever counts is found out"
+    assert [run["agent"] for run in hocket.runs()] == ["sleeper"], "runs of other tests are not listed"
+    assert hocket.number() != "1", "a test that assumes the first number fails"
     assert processes_of(home).keys() > before.keys()
     assert shared_server.clear(hocket) == {}
     assert processes_of(home) == before
     assert not (home / "config.toml").exists()
 
 
-def test_a_shared_server_that_a_test_ended_is_told_of_and_comes_back(
+def test_ended_shared_server_is_reported_and_restarted(
     world: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = SharedServer()
@@ -71,7 +71,7 @@ def test_a_shared_server_that_a_test_ended_is_told_of_and_comes_back(
         server.bring_up()
         monkeypatch.setenv("HOCKET_HOME", str(server.home))
         assert Hocket(project)("server", "stop").returncode == 0
-        assert "ended" in str(server.clear(Hocket(project)))
+        assert "ended" in str(server.clear(Hocket(project), seconds=1))
         server.bring_up()
         assert server.clear(Hocket(project)) == {}
     finally:
@@ -98,7 +98,7 @@ def test_unknown(): pass
 
 
 @pytest.mark.parametrize("workers", [[], ["-p", "xdist.plugin", "-n", "2"]])
-def test_the_requirement_report_counts_only_tests_that_passed_in_full(workers: list[str], project: Path) -> None:
+def test_requirement_report_counts_only_passed_tests(workers: list[str], project: Path) -> None:
     (project / "test_inner.py").write_text(INNER)
     done = subprocess.run(
         [
@@ -132,6 +132,6 @@ def test_the_requirement_report_counts_only_tests_that_passed_in_full(workers: l
     assert "S1-B01" not in missing
 
 
-def test_only_what_makes_something_dear_for_a_whole_file_stays_together() -> None:
+def test_expensive_files_stay_on_one_worker() -> None:
     assert unit_of("tests/api/test_app.py::test_x[a::b]") == "tests/api/test_app.py"
     assert unit_of("tests/cli/test_run.py::test_x") == "tests/cli/test_run.py::test_x"

@@ -129,7 +129,7 @@ def as_json(value: Any, ascii_only: bool = False, indent: int | None = None) -> 
 
 def taken(seen: Seen) -> Answer:
     """Return the response to a hand-off: a task with several records, and the id of the new one."""
-    chain = [{"id": "h1", "output": "of somebody else", "status": "done"}]
+    chain = [{"id": "h1", "output": "of another hand-off", "status": "done"}]
     task = {"id": "t1", "status": {"type": "active"}, "currentAgent": "qa", "agentChain": chain}
     return 200, as_json({"data": task, "meta": {"timestamp": 1, "handoff": "h7", "run": "r9"}})
 

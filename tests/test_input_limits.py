@@ -1,4 +1,4 @@
-"""What is text, and where in a value something is none."""
+"""What is valid text, and where in a value something is not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ HALF = "a\ud800b"
 
 
 @pytest.mark.parametrize("text", ["", "plain", "日本語 🎵", "\ud7ff\ue000", "\0"])
-def test_what_has_bytes_is_text(text: str) -> None:
+def test_encodable_text_is_text(text: str) -> None:
     assert is_text(text)
     assert odd_text({"a": [text, {"b": (text,)}]}) is None
 
 
 @pytest.mark.parametrize("text", [HALF, "\udfff"])
-def test_half_of_a_character_is_none(text: str) -> None:
+def test_lone_surrogate_is_not_text(text: str) -> None:
     assert not is_text(text)
     assert odd_text(text) == "the text"
 
@@ -33,5 +33,5 @@ def test_half_of_a_character_is_none(text: str) -> None:
         (7, None),
     ],
 )
-def test_it_is_said_where(value: object, where: str | None) -> None:
+def test_invalid_text_is_named_by_its_place(value: object, where: str | None) -> None:
     assert odd_text(value) == where

@@ -26,11 +26,11 @@ def broken(law: Law) -> list[str]:
     return [line for module in MODULES for line in law(module)]
 
 
-def test_there_is_a_source_to_look_at() -> None:
+def test_source_modules_are_found() -> None:
     assert {"hocket", "hocket.errors", "hocket.model"} <= {module.name for module in MODULES}
 
 
-def test_modules_import_only_lower_ranks_and_no_sibling_package() -> None:
+def test_modules_import_only_lower_ranks() -> None:
     assert broken(laws.layers) == []
 
 
@@ -38,7 +38,7 @@ def test_no_import_cycles_even_hidden_in_functions() -> None:
     assert cycle(MODULES) == []
 
 
-def test_the_keeper_needs_the_standard_library_and_the_errors_alone() -> None:
+def test_keeper_imports_only_standard_library_and_errors() -> None:
     assert broken(laws.keeper_is_alone) == []
 
 
@@ -46,11 +46,11 @@ def test_views_are_pure() -> None:
     assert broken(laws.views_are_pure) == []
 
 
-def test_only_the_keeper_forks_executes_or_signals() -> None:
+def test_only_keeper_forks_executes_or_signals() -> None:
     assert broken(laws.processes) == []
 
 
-def test_only_the_store_speaks_sql() -> None:
+def test_only_store_uses_sql() -> None:
     assert broken(laws.databases) == []
 
 
@@ -58,23 +58,23 @@ def test_only_config_reads_the_environment() -> None:
     assert broken(laws.environment) == []
 
 
-def test_only_the_command_line_prints() -> None:
+def test_only_cli_prints_to_stdout() -> None:
     assert broken(laws.printing) == []
 
 
-def test_only_the_wire_knows_camel_case() -> None:
+def test_only_wire_uses_camel_case() -> None:
     assert broken(laws.camel_case) == []
 
 
-def test_only_the_api_knows_the_web_framework() -> None:
+def test_only_api_imports_the_web_framework() -> None:
     assert broken(laws.web) == []
 
 
-def test_no_engine_object_is_assigned_to_from_outside() -> None:
+def test_engine_objects_are_not_assigned_from_outside() -> None:
     assert broken(laws.assignments) == []
 
 
-def test_the_thin_client_imports_nothing_heavy() -> None:
+def test_thin_client_imports_nothing_heavy() -> None:
     """Without site: what an environment's start-up files import is not the client's doing."""
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import hocket.client; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True).stdout.split()
@@ -102,7 +102,7 @@ def resolves(name: str) -> bool:
     return False
 
 
-def test_every_function_that_the_architecture_names_exists() -> None:
+def test_functions_named_by_the_architecture_exist() -> None:
     names = NAME.findall(ARCHITECTURE.read_text(encoding="utf-8"))
     assert len(names) > LAST_STEP
     assert [name for name in names if not resolves(name)] == []
@@ -110,7 +110,7 @@ def test_every_function_that_the_architecture_names_exists() -> None:
     assert not resolves("hocket.none.Engine")
 
 
-def test_each_step_to_the_fork_names_the_next() -> None:
+def test_each_architecture_step_calls_the_next() -> None:
     """This checks names, not calls: a function of each step must mention the name of the next function."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
     walk = re.findall(r"^(\d+)\. `hocket\.([\w.]+)`", text, re.MULTILINE)[: LAST_STEP + 1]
@@ -149,7 +149,7 @@ def cycle(modules: list[Module]) -> list[str]:
     return []
 
 
-def test_a_cycle_between_modules_of_one_package_is_found() -> None:
+def test_import_cycle_within_a_package_is_found() -> None:
     first = parse("hocket.keeper.a", "def f():\n    from hocket.keeper import b")
     second = parse("hocket.keeper.b", "from hocket.keeper.a import f")
     assert set(cycle([first, second])) == {"hocket.keeper.a", "hocket.keeper.b"}
@@ -226,7 +226,7 @@ BAD: list[tuple[Law, str, str]] = [
 
 
 @pytest.mark.parametrize(("law", "name", "source"), BAD)
-def test_a_breach_of_a_law_is_found(law: Law, name: str, source: str) -> None:
+def test_breach_of_a_law_is_found(law: Law, name: str, source: str) -> None:
     assert law(parse(name, source))
 
 
@@ -271,5 +271,5 @@ GOOD: list[tuple[Law, str, str]] = [
 
 
 @pytest.mark.parametrize(("law", "name", "source"), GOOD)
-def test_what_a_law_allows_passes(law: Law, name: str, source: str) -> None:
+def test_allowed_source_passes_each_law(law: Law, name: str, source: str) -> None:
     assert law(parse(name, source)) == []

@@ -35,7 +35,7 @@ def masked_naively(text: str, secrets: list[str]) -> str:
 # --- Whole texts ---
 
 
-def test_every_occurrence_is_masked_and_nothing_else() -> None:
+def test_only_occurrences_of_secrets_are_masked() -> None:
     longer = KEY + "-and-more"
     redactor = Redactor({"A": KEY, "B": longer})
     assert redactor.text(f"{KEY} x {longer}\n{KEY}{KEY}.") == f"{MASK} x {MASK}\n{MASK}{MASK}."
@@ -43,7 +43,7 @@ def test_every_occurrence_is_masked_and_nothing_else() -> None:
     assert NO_SECRETS.text(KEY) == KEY
 
 
-def test_overlapping_secrets_are_masked_to_the_last_character() -> None:
+def test_overlapping_secrets_are_masked_completely() -> None:
     redactor = Redactor({"A": "aaaa-bbbb-cccc-dddd", "B": "cccc-dddd-eeee-ffff"})
     assert redactor.text("<aaaa-bbbb-cccc-dddd-eeee-ffff>") == f"<{MASK}>"
 
@@ -89,7 +89,7 @@ def spelled(secret: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", range(1, 8))
-def test_nothing_is_held_that_cannot_begin_a_secret(size: int) -> None:
+def test_only_possible_beginnings_of_secrets_are_held(size: int) -> None:
     text = f"The key is {KEY}, the other one sk-live-0123; not s"
     held: Held | None = None
     said = ""
@@ -170,14 +170,14 @@ def test_invalid_bytes_around_secret_are_kept() -> None:
 
 
 @pytest.mark.parametrize("shown", range(1, len(QUOTED.encode())))
-def test_cut_line_does_not_end_with_part_of_secret(shown: int) -> None:
+def test_cut_line_has_no_part_of_secret(shown: int) -> None:
     redactor = Redactor({"KEY": QUOTED})
     line = f"{QUOTED} and ".encode() + QUOTED.encode()[:shown]
     assert redactor.line(line, cut=True) == f"{MASK} and ".encode()
 
 
 @pytest.mark.parametrize("limit", range(1, 60))
-def test_tail_does_not_begin_with_part_of_secret(limit: int) -> None:
+def test_tail_begins_with_no_part_of_secret(limit: int) -> None:
     redactor = Redactor({"KEY": QUOTED, "OTHER": KEY})
     content = f"before {QUOTED} after\n{KEY}\nend".encode()
     read = content[-(limit + redactor.longest) :]
@@ -209,5 +209,5 @@ def test_keys_and_tokens_are_secrets(name: str) -> None:
         *(("MONKEY", KEY), ("SECRET", "two words are no secret"), ("TOKENIZERS_PARALLELISM", KEY)),
     ],
 )
-def test_other_values_are_none(name: str, value: str) -> None:
+def test_other_values_are_no_secrets(name: str, value: str) -> None:
     assert secrets_of({name: value}) == {}

@@ -41,7 +41,7 @@ def test_other_variables_are_public(name: str, value: str) -> None:
     assert not secret_files.is_secret(name, value)
 
 
-def test_values_keep_their_positions_when_others_are_added() -> None:
+def test_added_values_keep_earlier_positions() -> None:
     first = secret_files.with_added({}, [{"A_KEY": "1", "PATH": "/bin"}, {"A_KEY": "2"}])
     assert first == {"A_KEY": ["1", "2"]}
     assert secret_files.with_added(first, [{"A_KEY": "2", "B_KEY": "3"}, {"A_KEY": "0"}]) == {
@@ -50,7 +50,7 @@ def test_values_keep_their_positions_when_others_are_added() -> None:
     }
 
 
-def test_record_comes_back_as_it_was() -> None:
+def test_concealed_record_is_revealed_unchanged() -> None:
     record = json.dumps({"agent": "a", "env": {"A_KEY": "2", "B": "x"}, "prompt": '{"secrets":1}'}).encode()
     values = {"A_KEY": ["1", "2"]}
     concealed = secret_files.conceal(record, values)
@@ -60,12 +60,12 @@ def test_record_comes_back_as_it_was() -> None:
     assert json.loads(revealed) == json.loads(record)
 
 
-def test_value_that_has_no_file_stays_in_its_record() -> None:
+def test_value_without_file_stays_in_its_record() -> None:
     record = json.dumps({"agent": "a", "env": {"A_KEY": "2"}}).encode()
     assert json.loads(secret_files.conceal(record, {"A_KEY": ["1"]})) == json.loads(record)
 
 
-def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     folder, owner = tmp_path / "secrets", "r" + "a" * 15
     secret_files.write_values(folder, owner, {"A_KEY": ["1"]})
     os.mkdir(folder / f".{owner}.new")
@@ -75,7 +75,7 @@ def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     assert (folder / owner).stat().st_mode & 0o777 == 0o600
 
 
-def test_folder_is_made_by_two_threads_at_once(tmp_path: Path) -> None:
+def test_concurrent_threads_make_a_private_folder(tmp_path: Path) -> None:
     """A start and the clean-up of earlier records both make it."""
     ready = threading.Barrier(2)
 
@@ -90,14 +90,14 @@ def test_folder_is_made_by_two_threads_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"values": 1}', b'{"values": {"A": 1}}', b"\xff"])
-def test_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_foreign_file_of_secrets_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "r").write_bytes(content)
     with pytest.raises(ValueError, match=r"."):
         secret_files.read_values(tmp_path, "r")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_replaced_file_of_secrets_is_never_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_special_file_of_secrets_is_refused(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "r0123456789abcdef")
     with pytest.raises((OSError, ValueError)):
         secret_files.read_values(tmp_path, "r0123456789abcdef")

@@ -54,30 +54,28 @@ def first_on_path(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return installed
 
 
-def test_the_package_is_the_wheels_own(first_on_path: Path, project: Path) -> None:
+def test_imported_package_is_that_of_the_wheel(first_on_path: Path, project: Path) -> None:
     found = Path(_run(sys.executable, "-c", "import hocket; print(hocket.__file__)", cwd=project).strip())
     assert found.is_relative_to(first_on_path)
     assert (found.parent / "py.typed").exists()
 
 
-def test_the_wheel_holds_every_module_of_the_source(installed: Path) -> None:
+def test_wheel_has_every_module_of_the_source(installed: Path) -> None:
     source = Path(source_tree.__file__).parent
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
     assert modules == {path.relative_to(installed / "hocket") for path in (installed / "hocket").rglob("*.py")}
 
 
-def test_hocket_tells_its_version(first_on_path: Path, project: Path) -> None:
+def test_hocket_prints_its_version(first_on_path: Path, project: Path) -> None:
     assert source_tree.__version__ in _run(first_on_path / "bin/hocket", "--version", cwd=project)
 
 
-def test_forkhestra_explains_itself(first_on_path: Path, project: Path) -> None:
+def test_forkhestra_prints_its_help(first_on_path: Path, project: Path) -> None:
     assert "--chain" in _run(first_on_path / "bin/forkhestra", "--help", cwd=project)
 
 
 @pytest.mark.req("S2-86")
-def test_a_run_completes_with_nothing_but_the_wheel(
-    first_on_path: Path, hocket: Hocket, agent: Bin, home: Path
-) -> None:
+def test_run_completes_with_only_the_wheel(first_on_path: Path, hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("greeter", "print('hello from the wheel')")
     done = hocket("run", "greeter", "--json", command=[str(first_on_path / "bin/hocket")])
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from typing import Any
 from patience import PATIENCE
 
 REAL_USER = pwd.getpwuid(os.getuid())
-"""As the system knows who runs the tests. Once those have begun, nobody else is told."""
+"""As the system knows who runs the tests. Once the tests have begun, pwd returns another home."""
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 """No user's own folders: a real agent CLI on the developer's PATH must not be reachable from a test."""
@@ -88,7 +88,7 @@ def processes_of(home: Path) -> dict[int, str]:
 
 
 def wait_until_none(home: Path, seconds: float, besides: Collection[int] = ()) -> dict[int, str]:
-    """What is still there after at most that long. Nothing tells of "nobody left", so it keeps looking."""
+    """What is still there after at most that long. The end of a process is not notified, so this polls."""
     deadline = time.monotonic() + seconds
     while (left := _others(home, besides)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -99,7 +99,7 @@ def _others(home: Path, besides: Collection[int]) -> dict[int, str]:
     return {pid: words for pid, words in processes_of(home).items() if pid not in besides}
 
 
-WITHOUT_SERVER = frozenset({"agents", "chains", "completion", "doctor", "trust"})
+WITHOUT_SERVER = frozenset({"agents", "chains", "completion", "doctor", "setup", "trust"})
 """Commands that neither need nor start a server."""
 
 
@@ -184,7 +184,7 @@ class Hocket:
         return process
 
     def number(self, nth: int = 1) -> str:
-        """What the nth run below this test's folder is called, whoever else had runs on this server before."""
+        """The number of the nth run below this test's folder, also after runs of other tests on this server."""
         return str(self.runs()[nth - 1]["number"])
 
     def task_number(self, nth: int = 1) -> str:
@@ -294,9 +294,9 @@ class SharedServer:
         if not self._own or not self._own <= processes_of(self.home).keys():
             hocket = Hocket(self.root, self._env)
             self._own = frozenset()
-            self._do(hocket, "task", "new", "of nobody")
+            self._do(hocket, "task", "new", "of no test")
             self._own = frozenset(processes_of(self.home))
-            # There is always a task and a run before a test's own: one that counts them fails whatever the order.
+            # There is always a task and a run before a test's own: one that counts them fails in any order.
             self._do(hocket, "run", "true")
             wait_until_none(self.home, ENDING_SECONDS, self._own)
 

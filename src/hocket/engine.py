@@ -17,16 +17,20 @@ from hocket.model import Kind, Reason, Run, Spec, Status
 from hocket.providers.base import Answer
 from hocket.sessions import spec_cleanup
 from hocket.sessions.background import BackgroundTasks
+from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.messages import Messages
+from hocket.sessions.observed.following import ObservedRuns
 from hocket.sessions.questions import Questions, outcome
+from hocket.sessions.registry_view import RegistryView
 from hocket.sessions.run_identity import directory, new_id, run_of_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
+from hocket.sessions.transcripts import Transcripts
 from hocket.store import Store
 from hocket.tasks.service import Tasks
 from hocket.workflows.budgets import Budgets
@@ -36,7 +40,10 @@ from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.idle_timeout import IdleTimeouts
 from hocket.workflows.notifications import Notifications
 from hocket.workflows.resume import Resumer
+from hocket.workflows.retention import Retention
 from hocket.workflows.run_diff import RunDiffs
+from hocket.workflows.run_evidence import RunEvidence
+from hocket.workflows.session_import import SessionImport
 from hocket.workflows.start import Starter
 from hocket.workflows.worktree_cleanup import KeptWorktree, WorktreeCleanup
 
@@ -66,6 +73,9 @@ class Engine:
         self._budgets = Budgets(journal, self._stops, live_chains)
         self._idle_timeouts = IdleTimeouts(journal, self._stops)
         self._notifications = Notifications(home, journal, self._messages)
+        self._watcher = FileWatcher()
+        self.transcripts = Transcripts(journal, self._watcher)
+        self._registry = RegistryView(home, journal)
         self._supervisor = Supervisor(
             home,
             socket,
@@ -77,6 +87,8 @@ class Engine:
             keepers,
             self._budgets,
             self._stops,
+            self._watcher,
+            self._registry,
             limits,
         )
         self._starter = Starter(
@@ -89,7 +101,11 @@ class Engine:
         )
         resumer = Resumer(home, journal, self._starter, worktrees, limits)
         self._worktrees = WorktreeCleanup(str(home), journal, worktrees, live_chains, self._starter)
+        self._evidence = RunEvidence(home, journal, self._supervisor, limits)
+        self.retention = Retention(home, journal, worktrees)
         self._diffs = RunDiffs(str(home), journal)
+        self._observed = ObservedRuns(journal, self.transcripts)
+        self._session_import = SessionImport(journal, self._starter, self._observed)
         self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
         self._background = BackgroundTasks()
         # What a single component does.
@@ -99,9 +115,14 @@ class Engine:
         self.worktrees = self._worktrees.listed
         self.current_steps = self._worktrees.current_steps
         self.diff = self._diffs.changes
+        self.last_events = self._observed.last_events
+        self.evidence = self._evidence.of
+        self.observed = self._session_import.listed
+        self.adopt = self._session_import.adopt
         self.above = journal.above
         self.listen = journal.listen
         self.wait = journal.wait_for_end
+        self.read_aside = journal.read_aside
         self.spent_below = journal.spent_below
         self.environment = self.secrets.environment
         self.follow = self.hub.follow
@@ -119,10 +140,14 @@ class Engine:
         # Before the chains, which check budgets when they start something.
         self._budgets.open()
         self._idle_timeouts.open()
+        self._watcher.open()
+        self.transcripts.open()
+        self._observed.open()
+        self._registry.open()
         self._supervisor.open()
         self._starter.folders.open()
         live = list(self._journal.live.values())
-        leaves = [run for run in live if run.kind is Kind.LEAF]
+        leaves = [run for run in live if run.kind is Kind.LEAF and not run.is_observed]
         self._note_restart(leaves)
         for run in leaves:
             self._supervisor.adopt(run, _leaf_spec.decode(self.secrets.record(run)))
@@ -134,6 +159,7 @@ class Engine:
         if missed := [run for run in live if run.stop_reason is None and self._is_below_a_stop(run)]:
             self._background.spawn(self._stops.insist(missed, Reason.STOPPED))
         self.tasks.open()
+        self.retention.open()
 
     def _is_below_a_stop(self, run: Run) -> bool:
         return any(one.stop_reason is Reason.STOPPED for one in self.above(run))
@@ -153,6 +179,7 @@ class Engine:
         """Release everything. Runs live on with their keepers; the next server takes them over."""
         self.end_followers()
         await self.tasks.close()
+        await self.retention.close()
         await self._background.close()
         await self.stream_mcp.close()
         await self._notifications.close()
@@ -161,7 +188,11 @@ class Engine:
         self._starter.folders.close()
         self._diffs.close()
         await self._chains.close()
+        self._watcher.close()
+        await self._observed.close()
+        await self.transcripts.close()
         await self._supervisor.close(self._chains.due)
+        await self._registry.close()
         self._journal.cancel_waits()
         self.secrets.close()
         self.store.close()
@@ -181,12 +212,17 @@ class Engine:
         """The run as committed, live or ended."""
         return self._journal.run(run_id)
 
+    @property
+    def applied_seq(self) -> int:
+        """The last event that the runs show: more may be stored already."""
+        return self._journal.applied_seq
+
     def live(self) -> list[Run]:
         return sorted(self._journal.live.values(), key=lambda run: run.number)
 
     @property
     def count(self) -> int:
-        return sum(run.kind is Kind.LEAF for run in self._journal.live.values())
+        return sum(run.kind is Kind.LEAF and not run.is_observed for run in self._journal.live.values())
 
     def displayed(self, run: Run) -> Run:
         """The run as displayed: a loop or a group waits with its chain, which alone is recorded as waiting."""

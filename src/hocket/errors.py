@@ -192,6 +192,12 @@ class StoreError(HocketError):
     code = "store"
 
 
+class RegistryUnusable(HocketError):
+    """The registry file of a project, or a file beside it, cannot be used."""
+
+    code = "registry"
+
+
 class NewerStore(StoreError):
     """The database was written by a newer Hocket; it is left unchanged."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_STEPS = 1000
 """Of a chain, members of groups included."""
 MAX_ITERATIONS = 1_000_000
@@ -45,3 +47,14 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:([kmgt])i?b?|b)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(value: object) -> int | None:
+    """Return the bytes of ``500``, ``"500 MB"`` or ``"1.5G"``, by units of 1024; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    found = _SIZE.fullmatch(str(value))
+    return None if found is None else int(float(found[1]) * 1024 ** (" kmgt".index((found[2] or " ").lower())))

@@ -154,7 +154,7 @@ class Server:
                     raise
             with contextlib.suppress(ProcessLookupError):
                 os.kill(json.loads((self.home / "server.lock").read_text())["pid"], signal.SIGKILL)
-        raise AssertionError("somebody else is always quicker")
+        raise AssertionError("a keeper always starts a server first")
 
     def leave(self) -> None:
         assert self.process is not None
@@ -162,7 +162,7 @@ class Server:
         self.process.wait(PATIENCE)
 
     def close(self) -> None:
-        """End every run and the server; whatever is left after that fails the test."""
+        """End every run and the server; any process left after that fails the test."""
         try:
             if self._doors and self.process is not None and self.process.poll() is None:
                 for run in self.get("/api/runs").json()["data"]:

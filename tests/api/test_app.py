@@ -182,7 +182,7 @@ BAD_BODIES: dict[str, bytes] = {
     "bytes that are no text": b'{"agent":"\xff","cwd":"/"}',
     "a chain with a hole": b'{"dsl":"a -> -> b","cwd":"/"}',
     "an endless loop": b'{"dsl":"echo-args:0","cwd":"/"}',
-    "a chain that is not there": b'{"chain":"nobody","cwd":"/"}',
+    "a chain that is not there": b'{"chain":"unknown","cwd":"/"}',
     "a negative time limit": b'{"agent":"echo-args","cwd":"/","timeout":-1}',
     "an infinite time limit": b'{"agent":"echo-args","cwd":"/","timeout":1e999}',
     "no number for a time limit": b'{"agent":"echo-args","cwd":"/","timeout":NaN}',
@@ -270,7 +270,7 @@ def test_invalid_cursor_is_refused(shared: Server, cursor: str) -> None:
     error_of(shared.get(f"/api/runs/{run['id']}/events", headers={"last-event-id": cursor}), 400)
 
 
-REFS = ["rnobody", "0", "999999", "9" * 30, "%00", "%2e%2e%2f", "a%2Fb", "%EF%BC%8F", "foo%0a", "--flag", "x" * 5000]
+REFS = ["runknown", "0", "999999", "9" * 30, "%00", "%2e%2e%2f", "a%2Fb", "%EF%BC%8F", "foo%0a", "--flag", "x" * 5000]
 
 
 @pytest.mark.parametrize("ref", REFS)
@@ -280,6 +280,8 @@ def test_unknown_run_is_404_everywhere(shared: Server, ref: str) -> None:
         ("GET", f"/api/runs/{ref}/events"),
         ("GET", f"/api/runs/{ref}/output"),
         ("GET", f"/api/runs/{ref}/diff"),
+        ("GET", f"/api/runs/{ref}/evidence"),
+        ("GET", f"/api/runs/{ref}/transcript"),
         ("POST", f"/api/runs/{ref}/stop"),
         ("POST", f"/api/runs/{ref}/messages"),
         ("POST", f"/api/runs/{ref}/answer"),
@@ -311,7 +313,7 @@ def test_other_method_is_405(shared: Server, method: str, path: str) -> None:
     error_of(shared.request(method, path, json={}), 405)
 
 
-def test_conflict_with_the_state_of_a_run_is_409(shared: Server) -> None:
+def test_conflict_with_state_of_run_is_409(shared: Server) -> None:
     over = shared.ended(shared.start_run("echo-args")["id"])
     live = shared.start_run("sleeper")
     error_of(shared.post(f"/api/runs/{over['id']}/messages", {"text": "hi"}), 409)

@@ -224,7 +224,7 @@ def test_discovery_does_not_block_other_requests(shared: Server, other: Path) ->
     assert answered > 1
 
 
-def test_names_for_a_hint_are_compared_in_a_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_compared_in_a_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
     def compared(catalog: Catalog, name: str) -> str:

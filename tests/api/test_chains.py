@@ -14,11 +14,14 @@ from workflows.repositories import make_repository
 
 @pytest.fixture
 def shop(shared: Server) -> Path:
-    """A project with two chains, one of which names nobody."""
+    """A project with two chains, one of which names an unknown agent."""
     folder = shared.root / "shop"
     (folder / "forge").mkdir(parents=True, exist_ok=True)
     steps = [{"agent": "counter"}, {"group": [{"agent": "echo-args", "iterations": 2}, {"agent": "counter"}]}]
-    chains = {"ship": {"description": "both", "budgetUsd": 2, "steps": steps}, "x": {"steps": [{"agent": "nobody-x"}]}}
+    chains = {
+        "ship": {"description": "both", "budgetUsd": 2, "steps": steps},
+        "x": {"steps": [{"agent": "unknown-agent"}]},
+    }
     (folder / "forge/chains.json").write_text(json.dumps({"chains": chains}))
     return folder
 
@@ -35,7 +38,7 @@ def test_chains_of_a_project_have_steps_and_problems(shared: Server, shop: Path)
     assert (ship["name"], ship["text"], ship["problem"]) == ("ship", "counter -> (echo-args:2, counter)", None)
     assert (ship["file"], ship["budget_usd"]) == (str(shop / "forge/chains.json"), 2)
     assert [(step["step"], step["grouped"]) for step in ship["steps"]] == [(1, False), (2, True), (2, True)]
-    assert "nobody-x" in lost["problem"]
+    assert "unknown-agent" in lost["problem"]
     assert found["problems"] == []
 
 

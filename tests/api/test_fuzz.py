@@ -1,4 +1,4 @@
-"""Whatever the description allows, and much that it does not, gets an answer that is no fault of the server's."""
+"""Requests that the description allows, and many that it does not, never cause an internal server error."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ OPERATIONS = [
     ("GET", "/api/runs/{ref}/events"),
     ("GET", "/api/runs/{ref}/output"),
     ("GET", "/api/runs/{ref}/diff"),
+    ("GET", "/api/runs/{ref}/evidence"),
+    ("GET", "/api/runs/{ref}/transcript"),
     ("POST", "/api/runs/{ref}/stop"),
     ("POST", "/api/runs/{ref}/messages"),
     ("POST", "/api/runs/{ref}/answer"),
     ("POST", "/api/runs/{ref}/resume"),
+    ("POST", "/api/runs/import"),
     ("POST", "/api/runs/{ref}/questions"),
     ("GET", "/api/runs/{ref}/questions/{question}"),
     ("GET", "/api/inbox"),
@@ -33,6 +36,8 @@ OPERATIONS = [
     ("POST", "/api/plans"),
     ("GET", "/api/worktrees"),
     ("POST", "/api/worktrees/prune"),
+    ("GET", "/api/gc"),
+    ("POST", "/api/gc"),
     ("GET", "/api/health"),
     ("GET", "/api/tasks"),
     ("DELETE", "/api/tasks/{ref}"),

@@ -70,7 +70,7 @@ TABLE = [
     host("empty", 403, ""),
     host("missing", 400),
     host("twice", (400, 403), "127.0.0.1:{port}", "evil.example"),
-    host("of everybody", 403, "0.0.0.0:{port}"),
+    host("of every address", 403, "0.0.0.0:{port}"),
     host("of another loopback", 403, "127.0.0.2:{port}"),
     host("written short", 403, "127.1:{port}"),
     host("as one number", 403, "2130706433:{port}"),
@@ -107,8 +107,8 @@ TABLE = [
     token("cut", 401, "Bearer {short}"),
     token("with one letter more", 401, "Bearer {token}x"),
     token("behind two spaces", 401, "Bearer  {token}"),
-    token("of a run that never was", 401, "Bearer rnobody.0123456789abcdef"),
-    token("of a run without a proof", 401, "Bearer rnobody."),
+    token("of a run that never was", 401, "Bearer runknown.0123456789abcdef"),
+    token("of a run without a proof", 401, "Bearer runknown."),
     token("of no ASCII", 401, "Bearer é{token}"),
     token("twice", 403, "Bearer {token}", "Bearer {token}"),
     post("token in a cookie", 401, OWN_HOST, JSON, "Cookie: token={token}"),
@@ -221,5 +221,5 @@ def test_unix_socket_is_private_and_needs_no_token(shared: Server) -> None:
 
 def test_wrong_token_is_refused_on_the_unix_socket(shared: Server) -> None:
     assert shared.get("/api/runs", unix=True, token="wrong").status_code == 401
-    assert shared.get("/api/runs", unix=True, token="rnobody.x").status_code == 401
+    assert shared.get("/api/runs", unix=True, token="runknown.x").status_code == 401
     assert shared.request("POST", "/api/runs", unix=True, content=b"{}").status_code == 415

@@ -1,4 +1,4 @@
-"""Hand-offs over HTTP: one agent at a time, each with a record of its own, and results that nobody can forge."""
+"""Hand-offs over HTTP: one agent at a time, each with a record of its own, and results that cannot be forged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def closed(server: Server, task: dict[str, Any], handoff: str) -> dict[str, Any]
 
 
 def at_work(server: Server, *runs: str) -> None:
-    """Wait until these have begun: what a task shows of them changes with that, whatever else happens to it."""
+    """Wait until these have begun: the start of a run changes what its task shows."""
     wait_for(lambda: all(server.show(run)["status"] != "starting" for run in runs), "the start of the runs")
 
 
@@ -122,8 +122,8 @@ def test_task_keeps_every_record(shared: Server) -> None:
 def test_unknown_agent_changes_nothing(shared: Server) -> None:
     task = make(shared)
     before, count = show(shared, task), shared.count()
-    error = hand(shared, task, "nobody-of-that-name", expect=400)
-    assert error["message"] == "Unknown agent: nobody-of-that-name"
+    error = hand(shared, task, "unknown-agent", expect=400)
+    assert error["message"] == "Unknown agent: unknown-agent"
     assert show(shared, task) == before
     assert shared.count() == count
 
@@ -152,7 +152,7 @@ def test_program_that_is_not_executable_is_named(shared: Server) -> None:
     assert error["hint"] == f"chmod +x {shared.root}/bin/blocked"
 
 
-def test_environment_is_that_of_the_calling_run_else_of_the_server(shared: Server) -> None:
+def test_environment_is_of_caller_or_server(shared: Server) -> None:
     elsewhere = Bin(shared.root / "elsewhere")
     elsewhere.folder.mkdir()
     elsewhere("only-there", SAYER)
@@ -167,7 +167,7 @@ def test_environment_is_that_of_the_calling_run_else_of_the_server(shared: Serve
 
 
 @pytest.mark.req("S2-38", "S2-41", "S2-81")
-def test_second_hand_off_is_refused_while_an_agent_works(shared: Server) -> None:
+def test_second_hand_off_of_active_task_is_refused(shared: Server) -> None:
     task = make(shared)
     run = hand(shared, task, "sleeper")["meta"]["run"]
     at_work(shared, run)
@@ -411,7 +411,7 @@ def test_failed_agent_may_be_retried(shared: Server) -> None:
 
 
 def records_of(server: Server, task: dict[str, Any]) -> list[Handoff]:
-    """As the database has them: what was looked at is nobody's business outside."""
+    """As the database has them: the snapshots are not part of the API."""
     with closing(sqlite3.connect(f"file:{server.home}/hocket.db?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT state FROM handoffs WHERE task = ?", (task["id"],)).fetchall()
     return [msgspec.json.decode(state, type=Handoff) for (state,) in rows]
@@ -475,13 +475,13 @@ def numbers(server: Server, token: str, query: str = "") -> list[int]:
 def test_run_token_lists_own_and_created_tasks(shared: Server) -> None:
     before, task = make(shared), make(shared)
     token = token_of(shared, {"id": hand(shared, task, "sleeper")["meta"]["run"]})
-    wish = {"description": "of its own", "cwd": str(shared.project)}
-    first = shared.post("/api/tasks", wish, token=token).json()["data"]
-    make(shared)  # somebody else's, in between
+    body = {"description": "of its own", "cwd": str(shared.project)}
+    first = shared.post("/api/tasks", body, token=token).json()["data"]
+    make(shared)  # another task in between
     child = shared.start_run("sleeper", token=token)
     below = token_of(shared, child)
-    second = shared.post("/api/tasks", wish, token=below).json()["data"]
-    third = shared.post("/api/tasks", wish, token=token).json()["data"]
+    second = shared.post("/api/tasks", body, token=below).json()["data"]
+    third = shared.post("/api/tasks", body, token=token).json()["data"]
     mine = [third["number"], second["number"], first["number"], task["number"]]
     assert numbers(shared, token) == mine
     # The one below works for the same task, and reaches nothing that was made above it.
@@ -502,7 +502,7 @@ def test_run_cannot_queue_a_hand_off(shared: Server) -> None:
     token = token_of(shared, {"id": run})
     queue = f"/api/tasks/{task['id']}/queue"
     assert shared.post(queue, {"agentName": "sayer", "prompt": "x"}, token=token).status_code == 403
-    assert shared.post(queue, {"prompt": "for somebody else"}, token=token).status_code == 201
+    assert shared.post(queue, {"prompt": "for another agent"}, token=token).status_code == 201
     stop(shared, run)
     assert len(show(shared, task)["agentChain"]) == 1
 
@@ -555,7 +555,7 @@ def test_previous_agent_has_ended_before_the_next(shared: Server) -> None:
 
 def test_refused_hand_off_creates_no_task(shared: Server) -> None:
     count = len(shared.get("/api/tasks?limit=1000").json()["data"])
-    body = {"agentName": "nobody-at-all", "prompt": "x", "cwd": str(shared.project)}
+    body = {"agentName": "unknown-agent", "prompt": "x", "cwd": str(shared.project)}
     assert shared.post("/api/handoffs", body).status_code == 400
     assert len(shared.get("/api/tasks?limit=1000").json()["data"]) == count
     key = {"idempotency-key": "made-once"}
@@ -621,7 +621,7 @@ def test_cost_of_a_root_includes_descendants(server: Server) -> None:
 
 @pytest.mark.parametrize("well", [True, False])
 def test_queue_depends_on_the_last_result(shared: Server, well: bool) -> None:
-    """An inner hand-off that failed is its caller's business, and one that went well saves nobody."""
+    """Only the result of the last agent decides: an inner hand-off changes nothing."""
     task = make(shared)
     outer = hand(shared, task, "sleeper")["meta"]
     token = token_of(shared, {"id": outer["run"]})
@@ -640,7 +640,7 @@ def test_queue_depends_on_the_last_result(shared: Server, well: bool) -> None:
 
 
 @pytest.mark.req("S2-83")
-def test_one_of_fifty_concurrent_hand_offs_is_made(shared: Server) -> None:
+def test_one_of_fifty_concurrent_hand_offs_succeeds(shared: Server) -> None:
     """Torture row 26."""
     task = make(shared)
     count = shared.count()
@@ -665,7 +665,7 @@ def test_one_of_fifty_concurrent_hand_offs_is_made(shared: Server) -> None:
 
 
 @pytest.mark.req("S2-83")
-def test_concurrent_requests_with_one_key_are_one_hand_off(shared: Server) -> None:
+def test_concurrent_requests_with_one_key_hand_off_once(shared: Server) -> None:
     """Torture row 27, without the kill."""
     task = make(shared)
     found: list[tuple[int, str]] = []

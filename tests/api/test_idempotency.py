@@ -1,4 +1,4 @@
-"""Idempotency-Key: one key, one run, whoever asks, however often, and whatever happens to the server in between."""
+"""Idempotency-Key: one key, one run, for any number of requests, also when the server is killed in between."""
 
 from __future__ import annotations
 

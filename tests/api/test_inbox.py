@@ -183,7 +183,7 @@ def test_repeated_key_asks_one_question(shared: Server) -> None:
 
 
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
-def test_one_of_fifty_concurrent_answers_counts(shared: Server, agent: str) -> None:
+def test_only_first_of_fifty_answers_counts(shared: Server, agent: str) -> None:
     run = shared.start_run(agent, prompt="ask and hold")
     if agent == "sleeper":
         ask(shared, run, text="Which?")
@@ -207,8 +207,8 @@ def test_one_of_fifty_concurrent_answers_counts(shared: Server, agent: str) -> N
 
 
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
-def test_one_of_fifty_answers_counts_despite_a_kill(server: Server, agent: str) -> None:
-    """Whoever heard nothing asks again with the same key, as the command line does."""
+def test_only_first_answer_counts_despite_a_kill(server: Server, agent: str) -> None:
+    """A client without a response repeats with the same key, as the command line does."""
     install_claude(server.agent.folder)
     run = server.start_run(agent, prompt="ask and hold")
     if agent == "sleeper":
@@ -244,13 +244,13 @@ def test_one_of_fifty_answers_counts_despite_a_kill(server: Server, agent: str) 
 
 def test_unanswered_question_is_denied_or_ends_the_run(shared: Server) -> None:
     denied = shared.start_run("sleeper", on_question="deny")
-    question = ask(shared, denied, text="Anybody?").json()["data"]["id"]
+    question = ask(shared, denied, text="Which one?").json()["data"]["id"]
     told = state(shared, denied, question)
     assert (told["answered"], told["allow"], told["by"]) == (True, False, "hocket")
     assert "no one can answer" in told["answer"]
     assert inbox(shared) == []
     failed = shared.start_run("sleeper", on_question="fail")
-    assert ask(shared, failed, text="Anybody?").status_code == 201
+    assert ask(shared, failed, text="Which one?").status_code == 201
     ended = shared.ended(failed["id"])
     assert (ended["status"], ended["reason"]) == ("failed", "no_answer")
     stop(shared, denied)
@@ -269,7 +269,7 @@ def test_question_waits_by_default(shared: Server) -> None:
 
 
 def wait_for_spec(server: Server, run: Run) -> str:
-    token_of(server, run)  # it is written before anybody can know that
+    token_of(server, run)  # the token is known only after it was written
     with open(f"{server.show(run['id'])['dir']}/spec.json") as spec:
         return spec.read()
 

@@ -147,9 +147,9 @@ def test_request_without_envelope_is_refused(shared: Server) -> None:
 
 
 def test_request_without_token_is_refused(shared: Server) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{shared.port}") as anybody:
-        assert anybody.post("/mcp", json=message("ping")).status_code == 401
-        wrong = anybody.post("/mcp", json=message("ping"), headers={"authorization": "Bearer no"})
+    with httpx.Client(base_url=f"http://127.0.0.1:{shared.port}") as client:
+        assert client.post("/mcp", json=message("ping")).status_code == 401
+        wrong = client.post("/mcp", json=message("ping"), headers={"authorization": "Bearer no"})
         assert wrong.status_code == 401
 
 
@@ -310,7 +310,7 @@ def check_reach(server: Server, names: set[str], **more: Any) -> None:
         assert plan.status_code == (403 if name == "wild" else 200), plan.text
 
 
-def test_listed_agents_are_those_that_can_be_handed_to(with_agents: Server) -> None:
+def test_listed_agents_accept_a_hand_off(with_agents: Server) -> None:
     server, here = with_agents, {"cwd": str(with_agents.project)}
     assert listed(server) == {*SEEDED, "mine", "claude"}
     found = listed(server, here)
@@ -323,7 +323,7 @@ def test_listed_agents_are_those_that_can_be_handed_to(with_agents: Server) -> N
     assert text_of(call(server, "hand_off", given)) == "you said: hello"
 
 
-def test_run_is_shown_the_agents_it_can_hand_to(with_agents: Server) -> None:
+def test_run_lists_agents_it_can_start(with_agents: Server) -> None:
     server = with_agents
     token = token_of(server, server.start_run("sleeper"))
     found = listed(server, token=token)
@@ -336,9 +336,12 @@ def test_run_is_shown_the_agents_it_can_hand_to(with_agents: Server) -> None:
     check_reach(server, found, token=token)
     refused = server.post("/api/plans", {"agent": "mine", "prompt": "x"}, token=token)
     assert refused.status_code == 403
+    builder = server.start_run("builder", prompt="hello", session=True)
+    found = listed(server, token=token_of(server, builder))
+    assert found == {*SEEDED, *OF_PROJECT, "mine", "claude"} - {"builder", "my-tool", "tooler"}
 
 
-def test_agent_is_shown_no_program_of_an_untrusted_project(with_agents: Server) -> None:
+def test_untrusted_project_programs_are_not_listed(with_agents: Server) -> None:
     server = with_agents
     token = token_of(server, server.start_run("smart", prompt="hello", session=True))
     found = listed(server, token=token)
@@ -348,7 +351,7 @@ def test_agent_is_shown_no_program_of_an_untrusted_project(with_agents: Server) 
     assert refused.status_code == 403
 
 
-def test_run_is_shown_the_agents_of_the_directory_of_its_task(with_agents: Server, tmp_path: Path) -> None:
+def test_run_lists_agents_of_its_task_directory(with_agents: Server, tmp_path: Path) -> None:
     server = with_agents
     task = server.post("/api/tasks", {"description": "x", "cwd": str(server.project)}).json()["data"]["id"]
     body = {"agentName": "sleeper", "prompt": "x", "cwd": str(tmp_path)}

@@ -155,7 +155,7 @@ def test_answer_names_one_of_several_questions(shared: Server) -> None:
     shared.ended(run["id"])
 
 
-def test_question_below_a_chain_is_answered_at_the_chain(shared: Server) -> None:
+def test_question_below_a_chain_is_answered_there(shared: Server) -> None:
     chain = shared.start_run("claude", dsl=True, prompt="ask me", on_question="ask")
     asked = until(shared, chain, lambda now: now["questions"])
     (question,), (leaf,) = asked["questions"], asked["children"]
@@ -210,6 +210,23 @@ def test_run_may_send_to_descendants(shared: Server) -> None:
     sent = shared.post(f"/api/runs/{child['id']}/messages", {"text": "hello"}, token=token)
     assert sent.status_code == 200
     until(shared, child, lambda now: now["result"] == "you said: hello")
+    shared.post(f"/api/runs/{parent['id']}/stop", {})
+
+
+def test_run_may_send_to_ancestors_without_interrupting(shared: Server) -> None:
+    parent = idle(shared)
+    middle = idle(shared, token=token_of(shared, parent))
+    below, beside = (idle(shared, token=token_of(shared, one)) for one in (middle, parent))
+    path, token = f"/api/runs/{parent['id']}/messages", token_of(shared, below)
+    for body in ({"interrupt": True}, {"interrupt": True, "text": "obey"}):
+        assert shared.post(path, body, token=token).status_code == 403
+    stranger = token_of(shared, shared.start_run("sleeper"))
+    assert shared.post(path, {"text": "obey"}, token=stranger).status_code == 403
+    to_sibling = f"/api/runs/{beside['id']}/messages"
+    assert shared.post(to_sibling, {"text": "obey"}, token=token).status_code == 403
+    assert shared.post(path, {"text": "done"}, token=token).status_code == 200
+    known = f"Message from run {below['number']} (claude), which was started below you:\n\ndone"
+    until(shared, parent, lambda now: now["result"] == f"you said: {known}")
     shared.post(f"/api/runs/{parent['id']}/stop", {})
 
 
@@ -307,7 +324,7 @@ def test_resumed_hand_off_gets_a_new_record(shared: Server) -> None:
     assert (now["currentAgent"], now["status"]["type"]) == (None, "waiting")
 
 
-def test_resume_of_a_hand_off_needs_a_free_task(shared: Server) -> None:
+def test_resume_of_hand_off_needs_free_task(shared: Server) -> None:
     task, first = handed(shared)
     path = f"/api/runs/{first['id']}/resume"
     body = {"agentName": "sleeper", "prompt": "x"}

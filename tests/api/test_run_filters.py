@@ -14,7 +14,7 @@ from hocket.engine import Engine
 from hocket.store import NewRun, open_store
 
 
-def test_a_project_filter_reads_pages_only_when_runs_have_no_parent(tmp_path: Path) -> None:
+def test_project_filter_reads_few_pages(tmp_path: Path) -> None:
     store = open_store(tmp_path / "hocket.db")
     names = [f"r{number}" for number in range(1, 2 * PAGE)]
     events = [event for number, name in enumerate(names, 1) for event in (created(name, number), ended(name))]

@@ -51,8 +51,8 @@ def test_followed_start_streams_events(shared: Server, dsl: bool) -> None:
 
 
 def test_refused_start_with_follow_is_an_error(shared: Server) -> None:
-    refused = shared.post("/api/runs?follow=1", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
-    plain = shared.post("/api/runs", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
+    refused = shared.post("/api/runs?follow=1", {"agent": "unknown-agent", "cwd": str(shared.project)})
+    plain = shared.post("/api/runs", {"agent": "unknown-agent", "cwd": str(shared.project)})
     assert (refused.status_code, refused.json()) == (plain.status_code, plain.json())
     assert refused.status_code == 400
 

@@ -212,8 +212,8 @@ def test_queued_items_are_handed_over_in_order(shared: Server) -> None:
 def test_queue_stops_after_a_failure(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
-    refused = shared.post(path, {"agentName": "nobody-at-all", "prompt": "x"})
-    assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Unknown agent: nobody-at-all")
+    refused = shared.post(path, {"agentName": "unknown-agent", "prompt": "x"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Unknown agent: unknown-agent")
     busy = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]
     gone = shared.agent("soon-gone", "print('never')")
     for agent in ("soon-gone", "failing"):
@@ -222,7 +222,7 @@ def test_queue_stops_after_a_failure(shared: Server) -> None:
     put(shared, task, "handoff/complete", {"output": "well done"})
     assert shared.ended(busy["run"])["status"] == "stopped"
     told = wait_for(lambda: [e for e in history(shared, task) if e["eventType"] == "queue_refused"], "a refusal")
-    assert told[0]["data"]["prompt"], "what nobody could be asked is not lost"
+    assert told[0]["data"]["prompt"], "the prompt of a refused entry is kept"
     assert "soon-gone" in told[0]["data"]["message"]
     wait_for(lambda: len(show(shared, task)["agentChain"]) == 2, "the next one")
     wait_for(lambda: show(shared, task)["currentAgent"] is None, "a failure")
@@ -306,7 +306,7 @@ def test_import_with_a_live_runs_id_is_refused(shared: Server, place: str) -> No
     assert shared.post(f"/api/runs/{run['id']}/stop", {}).status_code == 200
 
 
-def test_import_with_the_id_of_an_ended_run_is_refused(shared: Server) -> None:
+def test_import_with_ended_runs_id_is_refused(shared: Server) -> None:
     run = shared.start_run("echo-args", prompt="x")["id"]
     shared.ended(run)
     refused = shared.post("/api/tasks/import", {"task": {"id": run, "description": "d"}})
@@ -546,7 +546,7 @@ def test_removed_task_can_be_imported_again(shared: Server) -> None:
     assert shared.request("DELETE", f"/api/tasks/{task['id']}").json()["data"]["number"] == again["number"]
 
 
-def test_a_run_removes_no_task(shared: Server) -> None:
+def test_run_cannot_remove_a_task(shared: Server) -> None:
     task = make(shared)
     run = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]["run"]
     response = shared.request("DELETE", f"/api/tasks/{task['id']}", token=token_of(shared, {"id": run}))

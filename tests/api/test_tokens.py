@@ -42,7 +42,9 @@ def test_run_cannot_start_for_another_run(shared: Server, parent: Parent, unix: 
     assert shared.count() == before
     for path in (f"/api/runs/{other['id']}/stop", "/api/server/stop", "/api/worktrees/prune"):
         assert shared.post(path, {}, token=token, unix=unix).status_code == 403
-    assert shared.get("/api/worktrees", token=token, unix=unix).status_code == 403
+    assert shared.post("/api/gc", {"runs": [other["id"]]}, token=token, unix=unix).status_code == 403
+    for path in ("/api/worktrees", "/api/gc?days=0"):
+        assert shared.get(path, token=token, unix=unix).status_code == 403
     assert shared.show(other["id"])["ended_at"] is None
     shared.post(f"/api/runs/{other['id']}/stop", {})
 
@@ -55,7 +57,7 @@ def test_plan_of_a_run_starts_nothing(shared: Server, parent: Parent) -> None:
         (1, run["cwd"], 1),
         (2, run["cwd"], 3),
     ]
-    for body in ({"dsl": "nobody-at-all"}, {"dsl": "echo-args", "task": "1"}, {}):
+    for body in ({"dsl": "unknown-agent"}, {"dsl": "echo-args", "task": "1"}, {}):
         assert shared.post("/api/plans", body, token=token).status_code == 400
     assert shared.count() == before
 

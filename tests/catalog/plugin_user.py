@@ -57,7 +57,7 @@ class User:
         return folder
 
     def publish(self, **more: Any) -> None:
-        listed = {"name": "market", "owner": {"name": "somebody"}, "plugins": self._offers, **more}
+        listed = {"name": "market", "owner": {"name": "owner"}, "plugins": self._offers, **more}
         put(self.market / ".claude-plugin/marketplace.json", listed)
 
     def switch(self, *keys: str, where: str = "user", on: Any = True) -> Path:

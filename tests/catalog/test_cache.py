@@ -1,4 +1,4 @@
-"""Catalogs and definitions are made once, and again as soon as anything has changed, and never wrongly kept."""
+"""Catalogs and definitions are cached, and read again as soon as anything has changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
         _watchers[-1].append(f"{event} {args[0]}")
 
 
-sys.addaudithook(_note)  # can never be taken away again, so there is one, and it is idle outside of ``watched``
+sys.addaudithook(_note)  # an audit hook cannot be removed, so there is one, idle outside of ``watched``
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def warm(catalogs: Catalogs, agents: AgentWorld) -> Catalog:
 
 
 @pytest.mark.req("S4-32", "S4-33")
-def test_a_second_question_opens_no_definition_and_lists_no_folder(agents: AgentWorld) -> None:
+def test_cached_catalog_touches_no_file(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     catalogs, config = Catalogs(str(agents.home)), config_of(agents)
     first = warm(catalogs, agents)
@@ -96,7 +96,7 @@ def test_a_second_question_opens_no_definition_and_lists_no_folder(agents: Agent
 
 
 @pytest.mark.req("S4-34")
-def test_discovery_itself_always_looks(agents: AgentWorld) -> None:
+def test_discovery_without_cache_reads_files(agents: AgentWorld) -> None:
     path = write(agents.globals, "a")
     warm(Catalogs(str(agents.home)), agents)
     with watched() as touched:
@@ -105,7 +105,7 @@ def test_discovery_itself_always_looks(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-33")
-def test_a_new_agent_is_there_at_once_and_a_removed_one_gone(agents: AgentWorld) -> None:
+def test_added_and_removed_agents_are_noticed(agents: AgentWorld) -> None:
     path = write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home))
     warm(catalogs, agents)
@@ -116,7 +116,7 @@ def test_a_new_agent_is_there_at_once_and_a_removed_one_gone(agents: AgentWorld)
 
 
 @pytest.mark.req("S4-33")
-def test_an_edit_within_the_same_instant_is_never_missed(agents: AgentWorld) -> None:
+def test_edits_of_equal_size_are_noticed_at_once(agents: AgentWorld) -> None:
     """Same size, same file, one right after the other: only what is old enough to be told apart is kept."""
     catalogs = Catalogs(str(agents.home))
     path = write(agents.globals, "a", description="number 000")
@@ -126,7 +126,7 @@ def test_an_edit_within_the_same_instant_is_never_missed(agents: AgentWorld) -> 
 
 
 @pytest.mark.req("S4-32", "S4-33")
-def test_after_its_time_everything_is_looked_at_again(agents: AgentWorld, clock: Clock) -> None:
+def test_catalog_expires_after_five_minutes(agents: AgentWorld, clock: Clock) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home), clock=clock)
     first = warm(catalogs, agents)
@@ -139,7 +139,7 @@ def test_after_its_time_everything_is_looked_at_again(agents: AgentWorld, clock:
 
 
 @pytest.mark.req("S4-32")
-def test_how_long_is_ones_own_choice(agents: AgentWorld, clock: Clock) -> None:
+def test_expiry_time_can_be_chosen(agents: AgentWorld, clock: Clock) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home), ttl=5, clock=clock)
     first = warm(catalogs, agents)
@@ -148,7 +148,7 @@ def test_how_long_is_ones_own_choice(agents: AgentWorld, clock: Clock) -> None:
 
 
 @pytest.mark.req("S4-35")
-def test_a_directory_is_the_same_in_every_spelling(agents: AgentWorld) -> None:
+def test_spellings_of_a_directory_share_a_catalog(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home))
     first = warm(catalogs, agents)
@@ -156,7 +156,7 @@ def test_a_directory_is_the_same_in_every_spelling(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-32")
-def test_two_directories_have_their_own(agents: AgentWorld) -> None:
+def test_each_directory_has_its_own_catalog(agents: AgentWorld) -> None:
     write(agents.locals, "a")
     other = agents.project.parent / "other"
     write(other / ".claude" / "agents", "b")
@@ -167,7 +167,7 @@ def test_two_directories_have_their_own(agents: AgentWorld) -> None:
     assert list(catalogs.get(str(other), agents.env, config).ranked) == ["b"]
 
 
-def test_another_user_has_other_agents(agents: AgentWorld) -> None:
+def test_catalog_depends_on_the_users_environment(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home))
     warm(catalogs, agents)
@@ -178,7 +178,7 @@ def test_another_user_has_other_agents(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-35")
-def test_what_is_invalidated_is_made_again(agents: AgentWorld) -> None:
+def test_invalidated_catalog_is_discovered_again(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home))
     first = warm(catalogs, agents)
@@ -192,7 +192,7 @@ def test_what_is_invalidated_is_made_again(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-18", "S4-35")
-def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(agents: AgentWorld) -> None:
+def test_changing_a_table_does_not_change_the_catalog(agents: AgentWorld) -> None:
     write(agents.globals, "a", tags=["x"])
     write(agents.locals, "a", tags=["x"])
     catalogs, config = Catalogs(str(agents.home)), config_of(agents)
@@ -207,7 +207,7 @@ def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(agent
 
 
 @pytest.mark.req("S4-35")
-def test_a_failure_is_not_kept(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_discovery_is_not_cached(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     write(agents.globals, "a")
     catalogs = Catalogs(str(agents.home))
     with monkeypatch.context() as patched:
@@ -221,7 +221,7 @@ def _fail(*_: object) -> Catalog:
     raise OSError("the disk is on fire")
 
 
-def test_what_another_configuration_says_counts_though_no_file_has_changed(agents: AgentWorld) -> None:
+def test_other_configuration_gets_its_own_catalog(agents: AgentWorld) -> None:
     """A file may be changed after it was read and before it was looked at: the configuration itself decides."""
     file = agents.config('[agents.one]\npath = "/bin/true"\n')
     catalogs, before = Catalogs(str(agents.home)), config_of(agents)
@@ -230,7 +230,7 @@ def test_what_another_configuration_says_counts_though_no_file_has_changed(agent
     assert list(ask(catalogs, agents).ranked) == ["two"]
 
 
-def test_only_so_many_directories_are_kept(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_directories_is_bounded(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_CATALOGS", 2)
     write(agents.globals, "a")
     catalogs, config = Catalogs(str(agents.home)), config_of(agents)
@@ -246,7 +246,7 @@ def test_only_so_many_directories_are_kept(agents: AgentWorld, monkeypatch: pyte
     assert get("two") is not two
 
 
-def test_many_threads_get_what_is_right(agents: AgentWorld) -> None:
+def test_concurrent_threads_get_correct_catalogs(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     catalogs, config = Catalogs(str(agents.home)), config_of(agents)
     found: list[list[str]] = []
@@ -264,7 +264,7 @@ def test_many_threads_get_what_is_right(agents: AgentWorld) -> None:
     assert found == [["a"]] * 160
 
 
-def test_what_is_printed_is_one_line_that_steers_no_terminal() -> None:
+def test_rendered_table_is_one_line_without_controls() -> None:
     text = render({"a": "\x1b[2J\x7f\n\u202e", "b": "\udcff"})
     assert text.isascii()
     assert text.count(b"\n") == 1
@@ -272,14 +272,14 @@ def test_what_is_printed_is_one_line_that_steers_no_terminal() -> None:
     assert json.loads(text) == {"a": "\x1b[2J\x7f\n\u202e", "b": "\udcff"}
 
 
-# --- Anything at all ----------------------------------------------------------------------------------------
+# --- Random changes -----------------------------------------------------------------------------------------
 
 
-class Meddler:
+class RandomChanges:
     """Changes one thing at a time, of all that a catalog may depend on."""
 
     def __init__(self, agents: AgentWorld, seed: int) -> None:
-        self._land = agents
+        self._agents = agents
         self._random = random.Random(seed)
         self._folders = [
             agents.globals,
@@ -325,10 +325,10 @@ class Meddler:
 
     def _configure(self) -> None:
         name, model = self._random.choice("abcdef"), self._random.choice(["opus", "sonnet"])
-        self._land.config(f'[agents.{name}]\nmodel = "{model}"\n')
+        self._agents.config(f'[agents.{name}]\nmodel = "{model}"\n')
 
     def _git(self) -> None:
-        git = self._land.project / ".git"
+        git = self._agents.project / ".git"
         git.rmdir() if git.exists() else git.mkdir()
 
 
@@ -337,9 +337,9 @@ class Meddler:
 def test_cached_catalog_is_current_after_any_change(agents: AgentWorld, seed: int) -> None:
     (agents.project / "sub").mkdir()
     where, home = str(agents.project / "sub"), str(agents.home)
-    meddle, catalogs, given = Meddler(agents, seed), Catalogs(home), 0
+    change_something, catalogs, given = RandomChanges(agents, seed), Catalogs(home), 0
     for number in range(60):
-        done = meddle()
+        done = change_something()
         config = load(where, home, agents.env)
         fresh = render(table_of(discover(where, agents.env, home, config), Approvals(config), agents.env))
         assert render(table_of(catalogs.get(where, agents.env, config), Approvals(config), agents.env)) == fresh, (
@@ -387,7 +387,7 @@ def test_changed_definition_is_read_again(agents: AgentWorld, kept_definition: P
     assert read_definition(str(kept_definition)).fields["description"] == "Something else"
 
 
-def test_unreadable_definition_is_not_kept(agents: AgentWorld) -> None:
+def test_unreadable_definition_is_not_cached(agents: AgentWorld) -> None:
     path = agents.globals / "a.md"
     with pytest.raises(BadDefinition):
         read_definition(str(path))

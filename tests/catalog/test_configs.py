@@ -58,7 +58,7 @@ def entry(home: Path, stem: str, **values: Any) -> AgentEntry:
 
 
 @pytest.mark.req("S2-16", "S2-17", "S2-21")
-def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
+def test_config_is_read_from_its_file(home: Path) -> None:
     path = write(home, "developer", DEVELOPER)
     (listed,) = scanned(home).entries
     assert listed == AgentEntry(
@@ -81,7 +81,7 @@ def test_unknown_agent_has_no_config(home: Path) -> None:
 
 
 @pytest.mark.req("S2-23")
-def test_every_json_file_of_the_folder_is_listed_and_nothing_else(home: Path) -> None:
+def test_only_json_files_are_listed(home: Path) -> None:
     for stem in ("b", "a"):
         write(home, stem, {"name": stem})
     (home / "data/agents/notes.txt").write_text("no config")
@@ -90,19 +90,19 @@ def test_every_json_file_of_the_folder_is_listed_and_nothing_else(home: Path) ->
 
 
 @pytest.mark.req("S2-16")
-def test_a_file_whose_name_can_be_no_agents_is_told(home: Path) -> None:
+def test_unsafe_file_name_is_a_problem(home: Path) -> None:
     path = write(home, "..evil", {})
     (problem,) = scanned(home).problems
     assert (problem.path, problem.kind, "'..evil'" in problem.reason) == (str(path), REFUSED, True)
 
 
-def test_a_home_without_configs_has_none(home: Path) -> None:
+def test_home_without_configs_lists_none(home: Path) -> None:
     assert (scanned(home).entries, scanned(home).problems) == ((), ())
 
 
 @pytest.mark.req("S2-16")
 @pytest.mark.parametrize("values", [{}, {"name": None, "specPath": None, "allowedTools": None}, {"more": [1]}])
-def test_what_is_missing_is_nothing_and_what_is_unknown_is_left_alone(home: Path, values: Any) -> None:
+def test_missing_and_unknown_fields_are_accepted(home: Path, values: Any) -> None:
     write(home, "bare", values)
     (found,) = scanned(home).entries
     assert found.metadata == {"name": "bare", "specPath": None, "allowedTools": None, "permissionMode": None}
@@ -130,7 +130,7 @@ def test_what_is_missing_is_nothing_and_what_is_unknown_is_left_alone(home: Path
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_a_malformed_config_is_refused_and_hides_no_other(home: Path, content: Any, reason: str) -> None:
+def test_malformed_config_is_refused_alone(home: Path, content: Any, reason: str) -> None:
     path = write(home, "bad", content)
     write(home, "good", {"name": "good"})
     found = scanned(home)
@@ -155,16 +155,16 @@ def test_unreadable_config_is_a_problem(home: Path) -> None:
 
 
 @pytest.mark.req("S2-26")
-def test_a_file_whose_name_cannot_be_an_agents_is_a_problem(home: Path) -> None:
+def test_file_name_with_a_space_is_a_problem(home: Path) -> None:
     write(home, "a b", {})
     assert [(p.kind, "'a b'" in p.reason) for p in scanned(home).problems] == [(REFUSED, True)]
 
 
-# --- The five ---
+# --- Default agents ---
 
 
 @pytest.mark.req("S2-19", "S2-62")
-def test_the_five_may_hand_over_and_never_work_unasked() -> None:
+def test_default_agents_may_hand_over_within_permissions() -> None:
     names = [default["name"] for default in DEFAULTS]
     assert names == ["developer", "developer-review", "qa", "planner", "orchestrator"]
     for default in DEFAULTS:
@@ -176,14 +176,14 @@ def test_the_five_may_hand_over_and_never_work_unasked() -> None:
 
 
 @pytest.mark.req("S2-19")
-def test_only_those_who_write_may_edit() -> None:
+def test_only_developer_and_qa_may_edit() -> None:
     writing = {default["name"] for default in DEFAULTS if "Edit" in allowed_names(default["allowedTools"])}
     assert writing == {"developer", "qa"}
 
 
 @pytest.mark.req("S2-78")
 @pytest.mark.parametrize("name", [default["name"] for default in DEFAULTS])
-def test_the_five_know_how_to_hand_over(name: str) -> None:
+def test_default_instructions_explain_the_hand_off(name: str) -> None:
     told = " ".join(packaged(name).split())
     assert 15 <= len(packaged(name).splitlines()) <= 35
     for words in (
@@ -201,7 +201,7 @@ def test_the_five_know_how_to_hand_over(name: str) -> None:
 
 
 @pytest.mark.req("S2-79")
-def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> None:
+def test_orchestrator_delegates_only_by_hand_off() -> None:
     told = " ".join(packaged("orchestrator").split())
     assert "You write no code yourself." in told
     assert "no other way to start an agent" in told
@@ -210,8 +210,8 @@ def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> Non
 
 
 @pytest.mark.req("S2-76")
-def test_the_command_that_is_taught_is_the_one_that_is_allowed() -> None:
-    """What an agent may type without asking is what it is told to type, and the command line has it."""
+def test_commands_in_default_instructions_are_allowed() -> None:
+    """The instructions name only commands that exist and that the agent may run without a question."""
     from hocket.cli.usage import COMMANDS
 
     for default in DEFAULTS:
@@ -220,7 +220,7 @@ def test_the_command_that_is_taught_is_the_one_that_is_allowed() -> None:
             assert f"Bash(hocket {command} *)" in default["allowedTools"]
 
 
-def test_one_of_the_five_is_seeded_until_somebody_changes_it(home: Path) -> None:
+def test_changed_default_config_is_no_longer_seeded(home: Path) -> None:
     write(home, "qa", next(default for default in DEFAULTS if default["name"] == "qa"))
     write(home, "developer", DEVELOPER)
     assert {entry.name: is_seeded(entry) for entry in scanned(home).entries} == {"qa": True, "developer": False}
@@ -230,7 +230,7 @@ def test_one_of_the_five_is_seeded_until_somebody_changes_it(home: Path) -> None
 
 
 @pytest.mark.req("S2-25", "S2-54")
-def test_instructions_lie_below_the_root_of_the_repository(home: Path, project: Path) -> None:
+def test_instructions_are_read_from_the_repository_root(home: Path, project: Path) -> None:
     (project / ".git").mkdir()
     (project / "sub/deep").mkdir(parents=True)
     (project / "agents").mkdir()
@@ -244,7 +244,7 @@ def test_instructions_lie_below_the_root_of_the_repository(home: Path, project: 
 
 
 @pytest.mark.req("S2-25")
-def test_outside_of_a_repository_they_lie_below_the_directory_itself(home: Path, project: Path) -> None:
+def test_without_a_repository_instructions_are_in_the_directory(home: Path, project: Path) -> None:
     (project / "sub").mkdir()
     (project / "mine.md").write_text("Not this.\n")
     (project / "sub/mine.md").write_text("Do this.\n")
@@ -252,9 +252,7 @@ def test_outside_of_a_repository_they_lie_below_the_directory_itself(home: Path,
     assert definition.fields["prompt"] == "Do this."
 
 
-def test_a_projects_instructions_may_narrow_what_the_config_allows_and_never_widen_it(
-    home: Path, project: Path
-) -> None:
+def test_project_instructions_cannot_widen_permissions(home: Path, project: Path) -> None:
     head = (
         "---\nname: else\ndescription: does it\nmodel: opus\ntools: Read\nhooks: {}\n"
         "mcpServers: [x]\npermissionMode: bypassPermissions\nskills: [s]\n---\nDo it.\n"
@@ -280,28 +278,26 @@ def test_default_agent_has_packaged_instructions(home: Path, project: Path, defa
 
 @pytest.mark.req("S2-55")
 @pytest.mark.parametrize("stem", ["mine", "qa"])
-def test_instructions_that_somebody_chose_and_that_are_missing_are_an_error(
-    home: Path, project: Path, stem: str
-) -> None:
+def test_missing_chosen_instructions_are_an_error(home: Path, project: Path, stem: str) -> None:
     with pytest.raises(BadDefinition, match=r"gone\.md does not exist"):
         spec_of(entry(home, stem, specPath="gone.md"), str(project), {})
 
 
 @pytest.mark.req("S2-55")
 @pytest.mark.parametrize("content", ["", "---\nname: x\n---\n", "---\na: [b\n  - c: }\n---\nDo it.\n"], ids=repr)
-def test_instructions_that_say_nothing_or_cannot_be_read_are_an_error(home: Path, project: Path, content: str) -> None:
+def test_empty_or_malformed_instructions_are_an_error(home: Path, project: Path, content: str) -> None:
     (project / "mine.md").write_text(content)
     with pytest.raises(BadDefinition, match=r"mine\.md"):
         spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})
 
 
-def test_a_config_without_instructions_is_an_error(home: Path, project: Path) -> None:
+def test_config_without_instructions_is_an_error(home: Path, project: Path) -> None:
     with pytest.raises(BadDefinition, match="no specPath"):
         spec_of(entry(home, "mine"), str(project), {})
 
 
 @pytest.mark.req("S2-25", "S2-26")
-def test_instructions_behind_a_link_out_of_the_project_are_not_read(home: Path, project: Path, world: Path) -> None:
+def test_linked_instructions_outside_project_are_refused(home: Path, project: Path, world: Path) -> None:
     (world / "secret.md").write_text("secret")
     (project / "mine.md").symlink_to(world / "secret.md")
     with pytest.raises(SecurityError, match=r"secret\.md"):

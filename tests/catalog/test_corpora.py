@@ -38,7 +38,7 @@ def as_the_users(folder: Path) -> list[Found]:
 
 @pytest.mark.req("S4-48")
 @pytest.mark.parametrize("source", [as_projects, as_the_users])
-def test_real_collections_have_the_names_that_the_real_cli_loads(
+def test_real_collections_match_the_real_cli(
     collections: Path, tmp_path: Path, source: Callable[[Path], list[Found]]
 ) -> None:
     assert CORPORA
@@ -56,7 +56,7 @@ def test_real_collections_have_the_names_that_the_real_cli_loads(
     assert found == loaded
 
 
-def test_every_real_file_is_listed_or_has_its_reason(collections: Path, tmp_path: Path) -> None:
+def test_real_files_are_listed_or_reported(collections: Path, tmp_path: Path) -> None:
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/agents").symlink_to(collections)
     (tmp_path / ".git").mkdir()

@@ -1,4 +1,4 @@
-"""The agents of a new home: five, whole, once, and never over anything that is there."""
+"""The default agents of a new home: seeded once and completely, without overwriting anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listed(home: Path) -> list[str]:
 
 
 @pytest.mark.req("S2-17", "S2-18", "S2-19")
-def test_an_empty_home_gets_the_five_for_its_owner_alone(home: Path) -> None:
+def test_empty_home_gets_private_default_agents(home: Path) -> None:
     assert seed(home) is True
     assert listed(home) == FIVE
     assert all(config in DEFAULTS for config in seeded_configs(home))
@@ -41,7 +41,7 @@ def test_an_empty_home_gets_the_five_for_its_owner_alone(home: Path) -> None:
 
 
 @pytest.mark.req("S2-20")
-def test_a_folder_with_any_config_is_left_as_it_is(home: Path) -> None:
+def test_existing_config_prevents_seeding(home: Path) -> None:
     (home / "data/agents").mkdir(parents=True)
     (home / "data/agents/mine.json").write_text("{broken")
     assert seed(home) is False
@@ -50,7 +50,7 @@ def test_a_folder_with_any_config_is_left_as_it_is(home: Path) -> None:
 
 
 @pytest.mark.req("S2-19", "S2-20")
-def test_what_is_no_config_neither_prevents_the_five_nor_is_lost(home: Path) -> None:
+def test_other_files_are_kept_when_seeding(home: Path) -> None:
     (home / "data/agents").mkdir(parents=True)
     (home / "data/agents/README").write_text("mine")
     assert seed(home) is True
@@ -58,7 +58,7 @@ def test_what_is_no_config_neither_prevents_the_five_nor_is_lost(home: Path) -> 
 
 
 @pytest.mark.req("S2-20")
-def test_one_that_was_removed_stays_away(home: Path) -> None:
+def test_removed_default_agent_is_not_restored(home: Path) -> None:
     seed(home)
     (home / "data/agents/qa.json").unlink()
     assert seed(home) is False
@@ -96,7 +96,7 @@ for at in range(1, 60):
 
 
 @pytest.mark.req("S2-19")
-def test_crash_at_any_moment_is_repaired_by_the_next_seed(world: Path) -> None:
+def test_next_seed_repairs_a_crash(world: Path) -> None:
     for at in range(1, 60):
         (world / f"h{at}").mkdir()
     done = subprocess.run(
@@ -113,7 +113,7 @@ def test_crash_at_any_moment_is_repaired_by_the_next_seed(world: Path) -> None:
 
 
 @pytest.mark.req("S2-20")
-def test_what_the_user_wrote_after_a_crash_is_not_overwritten(home: Path) -> None:
+def test_seeding_after_crash_keeps_user_files(home: Path) -> None:
     (home / "data/agents").mkdir(parents=True)
     (home / "data/agents" / UNFINISHED).touch()
     (home / "data/agents/qa.json").write_text('{"name": "qa"}')
@@ -123,7 +123,7 @@ def test_what_the_user_wrote_after_a_crash_is_not_overwritten(home: Path) -> Non
 
 
 @pytest.mark.req("S2-18", "S2-19", "S2-53")
-def test_the_first_start_of_a_server_seeds_and_a_mere_question_does_not(hocket: Hocket, home: Path) -> None:
+def test_only_starting_the_server_seeds(hocket: Hocket, home: Path) -> None:
     hocket("server", "status", "--json")
     hocket("doctor", "--json")
     hocket("agents", "--json")
@@ -132,6 +132,6 @@ def test_the_first_start_of_a_server_seeds_and_a_mere_question_does_not(hocket: 
     assert listed(home) == FIVE
 
 
-def test_a_server_starts_where_nothing_can_be_seeded(hocket: Hocket, home: Path) -> None:
+def test_server_starts_when_seeding_fails(hocket: Hocket, home: Path) -> None:
     (home / "data").write_text("in the way")
     assert hocket("ps", "--json").stdout.strip() == "[]"

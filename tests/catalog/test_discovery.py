@@ -41,7 +41,7 @@ def problems(catalog: Catalog, kind: str) -> list[str]:
 # --- Order --------------------------------------------------------------------------------------------------
 
 
-def test_one_name_in_every_place_is_ranked_as_it_is_looked_up(agents: AgentWorld) -> None:
+def test_sources_are_ranked_in_lookup_order(agents: AgentWorld) -> None:
     write(agents.library, "a")
     agents.agent_config("a")
     write(agents.globals, "a")
@@ -50,7 +50,7 @@ def test_one_name_in_every_place_is_ranked_as_it_is_looked_up(agents: AgentWorld
     assert sources(agents.catalog(), "a") == [ALIAS, PROJECT, GLOBAL, CONFIG, LIBRARY]
 
 
-def test_the_nearest_project_of_a_repository_wins(agents: AgentWorld) -> None:
+def test_nearest_project_of_a_repository_wins(agents: AgentWorld) -> None:
     inner = agents.project / "packages" / "inner"
     (agents.project / ".git").mkdir()
     near = write(inner / ".claude" / "agents", "a")
@@ -61,7 +61,7 @@ def test_the_nearest_project_of_a_repository_wins(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-13")
-def test_what_collides_is_the_name_in_the_head_and_not_that_of_the_file(agents: AgentWorld) -> None:
+def test_collision_is_by_name_not_by_file(agents: AgentWorld) -> None:
     write(agents.globals, "reviewer", file="one.md")
     write(agents.locals, "reviewer", file="two.md")
     write(agents.globals, "first", file="same.md")
@@ -73,7 +73,7 @@ def test_what_collides_is_the_name_in_the_head_and_not_that_of_the_file(agents: 
 
 
 @pytest.mark.req("S4-50")
-def test_of_two_files_in_one_folder_the_last_listed_wins(agents: AgentWorld) -> None:
+def test_last_listed_file_of_a_name_wins(agents: AgentWorld) -> None:
     files = [write(agents.globals, "a", file=f"a{number}.md") for number in range(9)]
     *_, last = os.listdir(agents.globals)
     catalog = agents.catalog()
@@ -98,7 +98,7 @@ def _spelled(agents: AgentWorld) -> str:
     return json.dumps(agents.table()).replace(str(agents.user.parent), "ROOT")
 
 
-def test_without_a_directory_the_users_own_are_there_and_no_projects(agents: AgentWorld) -> None:
+def test_without_a_directory_only_user_agents_count(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     write(agents.locals, "b")
     catalog = discover(None, agents.env, str(agents.home), Config())
@@ -107,7 +107,7 @@ def test_without_a_directory_the_users_own_are_there_and_no_projects(agents: Age
 
 
 @pytest.mark.req("S1-54")
-def test_another_projects_agents_are_found_from_there(agents: AgentWorld) -> None:
+def test_agents_of_another_project_are_found(agents: AgentWorld) -> None:
     write(agents.globals, "everywhere")
     write(agents.locals, "here")
     other = agents.project.parent / "other"
@@ -117,7 +117,7 @@ def test_another_projects_agents_are_found_from_there(agents: AgentWorld) -> Non
     assert paths(catalog, "there") == [str(there)]
 
 
-def test_a_directory_in_another_spelling_gives_the_same_paths(agents: AgentWorld) -> None:
+def test_directory_spelling_does_not_change_paths(agents: AgentWorld) -> None:
     path = write(agents.locals, "a")
     spelled = f"{agents.project}/./../{agents.project.name}//"
     catalog = discover(spelled, agents.env, str(agents.home), Config())
@@ -125,7 +125,7 @@ def test_a_directory_in_another_spelling_gives_the_same_paths(agents: AgentWorld
     assert catalog.cwd == str(agents.project)
 
 
-def test_every_place_is_told_with_what_was_there(agents: AgentWorld) -> None:
+def test_places_report_existence_and_count(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     places = {place.source: place for place in agents.catalog().places}
     assert (places[GLOBAL].path, places[GLOBAL].exists, places[GLOBAL].found) == (str(agents.globals), True, 1)
@@ -135,7 +135,7 @@ def test_every_place_is_told_with_what_was_there(agents: AgentWorld) -> None:
 # --- Addresses ----------------------------------------------------------------------------------------------
 
 
-def test_a_name_that_can_be_typed_keeps_it_and_the_others_get_what_is_left(agents: AgentWorld) -> None:
+def test_typable_name_is_its_own_address(agents: AgentWorld) -> None:
     for name in ("Code Review", "Code-Review", "Code/Review"):
         write(agents.globals, name, file=f"{name.replace('/', '_')}.md")
     addresses = agents.catalog().addresses
@@ -143,7 +143,7 @@ def test_a_name_that_can_be_typed_keeps_it_and_the_others_get_what_is_left(agent
     assert len(set(addresses.values())) == 3
 
 
-def test_a_name_that_cannot_be_typed_is_told_with_the_address_that_it_really_has(agents: AgentWorld) -> None:
+def test_untypable_name_is_reported_with_its_address(agents: AgentWorld) -> None:
     write(agents.globals, "Code-Review")
     odd = write(agents.globals, "Code Review", file="odd.md")
     catalog = agents.catalog()
@@ -157,7 +157,7 @@ def test_a_name_that_cannot_be_typed_is_told_with_the_address_that_it_really_has
 # --- Aliases ------------------------------------------------------------------------------------------------
 
 
-def test_an_alias_is_told_with_its_file_and_what_it_stands_for(agents: AgentWorld) -> None:
+def test_alias_has_its_file_and_target(agents: AgentWorld) -> None:
     file = agents.config('[agents.tool]\npath = "/bin/true"\nargs = ["-x"]\n')
     (entry,) = agents.catalog().ranked["tool"]
     assert (entry.source, entry.path, entry.target) == (ALIAS, str(file), "/bin/true")
@@ -165,7 +165,7 @@ def test_an_alias_is_told_with_its_file_and_what_it_stands_for(agents: AgentWorl
     assert entry.metadata == {"path": "/bin/true", "args": ["-x"]}
 
 
-def test_the_users_own_alias_belongs_to_no_project(agents: AgentWorld) -> None:
+def test_user_alias_belongs_to_no_project(agents: AgentWorld) -> None:
     agents.home.mkdir()
     (agents.home / "config.toml").write_text('[agents.tool]\npath = "/bin/true"\n')
     (entry,) = agents.catalog().ranked["tool"]
@@ -173,7 +173,7 @@ def test_the_users_own_alias_belongs_to_no_project(agents: AgentWorld) -> None:
 
 
 @pytest.mark.parametrize("path", ["", 'path = "a"\n'])
-def test_an_alias_that_names_no_other_agent_gives_more_to_the_one_there_is(agents: AgentWorld, path: str) -> None:
+def test_alias_of_same_name_extends_the_agent(agents: AgentWorld, path: str) -> None:
     write(agents.globals, "a", model="sonnet")
     agents.config(f'[agents.a]\n{path}model = "opus"\n')
     (entry,) = agents.catalog().ranked["a"]
@@ -181,13 +181,13 @@ def test_an_alias_that_names_no_other_agent_gives_more_to_the_one_there_is(agent
     assert entry.metadata["model"] == "sonnet"
 
 
-def test_an_alias_that_names_nothing_at_all_is_the_program_of_that_name(agents: AgentWorld) -> None:
+def test_alias_without_path_names_a_program(agents: AgentWorld) -> None:
     agents.config('[agents.builder]\nargs = ["-x"]\n')
     (entry,) = agents.catalog().ranked["builder"]
     assert (entry.source, entry.target) == (ALIAS, "builder")
 
 
-def test_an_alias_for_another_agent_is_described_by_it(agents: AgentWorld) -> None:
+def test_alias_takes_description_of_its_agent(agents: AgentWorld) -> None:
     write(agents.globals, "reviewer", model="opus", tags=["quality"], version="3.1")
     agents.config('[agents.quick]\npath = "reviewer"\nmodel = "haiku"\n')
     entry = agents.catalog().ranked["quick"][0]
@@ -196,7 +196,7 @@ def test_an_alias_for_another_agent_is_described_by_it(agents: AgentWorld) -> No
 
 
 @pytest.mark.parametrize("ending", ["", ".md"])
-def test_an_alias_for_an_agent_of_another_project_is_described_by_that_file(agents: AgentWorld, ending: str) -> None:
+def test_alias_takes_description_from_another_project(agents: AgentWorld, ending: str) -> None:
     other = agents.project.parent / "other"
     write(other / ".claude" / "agents", "reviewer", description="Reviews elsewhere", model="opus")
     agents.config(f'[agents.theirs]\npath = "../other/.claude/agents/reviewer{ending}"\n')
@@ -206,7 +206,7 @@ def test_an_alias_for_an_agent_of_another_project_is_described_by_that_file(agen
     assert str(other / ".claude" / "agents" / "reviewer.md") in catalog.seen
 
 
-def test_an_alias_for_a_file_that_is_not_there_is_an_alias_all_the_same(agents: AgentWorld) -> None:
+def test_alias_of_a_missing_file_is_listed(agents: AgentWorld) -> None:
     agents.config('[agents.theirs]\npath = "../other/.claude/agents/reviewer"\n')
     catalog = agents.catalog()
     assert catalog.ranked["theirs"][0].description == ""
@@ -219,7 +219,7 @@ def test_an_alias_for_a_file_that_is_not_there_is_an_alias_all_the_same(agents: 
 
 
 @pytest.mark.req("S4-25")
-def test_an_alias_counts_as_an_agent(agents: AgentWorld) -> None:
+def test_alias_counts_as_an_agent(agents: AgentWorld) -> None:
     with pytest.raises(NoAgentsFound):
         require_agents(agents.catalog())
     agents.config('[agents.tool]\npath = "/bin/true"\n')
@@ -227,13 +227,13 @@ def test_an_alias_counts_as_an_agent(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-25")
-def test_a_config_that_somebody_wrote_counts_as_an_agent(agents: AgentWorld) -> None:
+def test_user_config_counts_as_an_agent(agents: AgentWorld) -> None:
     agents.agent_config("my-own")
     require_agents(agents.catalog())
 
 
 @pytest.mark.req("S4-25")
-def test_the_configs_that_hocket_brings_along_do_not_count_until_somebody_changes_one(agents: AgentWorld) -> None:
+def test_unchanged_default_configs_do_not_count(agents: AgentWorld) -> None:
     for default in DEFAULTS:
         agents.agent_config(default["name"], **default)
     catalog = agents.catalog()
@@ -332,7 +332,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
-def test_whatever_could_change_the_result_is_noticed(agents: AgentWorld, change: Callable[[AgentWorld], None]) -> None:
+def test_relevant_change_invalidates_the_catalog(agents: AgentWorld, change: Callable[[AgentWorld], None]) -> None:
     write(agents.globals, "old")
     catalog = settled(agents.catalog)
     assert holds(catalog.seen)
@@ -341,8 +341,8 @@ def test_whatever_could_change_the_result_is_noticed(agents: AgentWorld, change:
 
 
 @pytest.mark.parametrize("name", ["settings.json", "agents/b.md", "skills/one/two.md"])
-def test_what_an_approval_of_the_folder_covers_is_noticed_too(agents: AgentWorld, name: str) -> None:
-    """It is trusted as it was, so whatever is added to it may change who needs approval."""
+def test_change_to_approved_folder_is_noticed(agents: AgentWorld, name: str) -> None:
+    """The approval is of the content, so an added file may change which agents need approval."""
     write(agents.locals, "a")
     (agents.project / ".claude" / "skills" / "one").mkdir(parents=True)
     (agents.project / ".claude" / "skills" / "one" / "SKILL.md").write_text("hooks")
@@ -354,7 +354,7 @@ def test_what_an_approval_of_the_folder_covers_is_noticed_too(agents: AgentWorld
     assert not holds(catalog.seen)
 
 
-def test_what_has_nothing_to_do_with_it_is_not_noticed(agents: AgentWorld) -> None:
+def test_unrelated_change_is_ignored(agents: AgentWorld) -> None:
     write(agents.globals, "old")
     catalog = settled(agents.catalog)
     (agents.project / "main.py").write_text("print()")
@@ -363,7 +363,7 @@ def test_what_has_nothing_to_do_with_it_is_not_noticed(agents: AgentWorld) -> No
     assert holds(catalog.seen)
 
 
-def test_a_link_that_is_turned_elsewhere_is_noticed(agents: AgentWorld) -> None:
+def test_changed_link_target_is_noticed(agents: AgentWorld) -> None:
     store = agents.user / "store"
     write(store, "a", file="one.md")
     write(store, "b", file="two.md")
@@ -377,10 +377,10 @@ def test_a_link_that_is_turned_elsewhere_is_noticed(agents: AgentWorld) -> None:
     assert list(agents.catalog().ranked) == ["b"]
 
 
-def test_what_was_written_a_moment_ago_never_holds(agents: AgentWorld) -> None:
+def test_catalog_of_recent_files_never_holds(agents: AgentWorld) -> None:
     path = write(agents.globals, "a")
     catalog = agents.catalog()
-    # On a machine that took its time between the two lines it is not a moment any more.
+    # On a slow machine the file may already be old enough.
     if not is_settled(catalog):
         assert UNSETTLED in {catalog.seen[str(path)], catalog.seen[str(agents.globals)]}
         assert not holds(catalog.seen)
@@ -390,7 +390,7 @@ def test_what_was_written_a_moment_ago_never_holds(agents: AgentWorld) -> None:
     ("changed", "recent"),
     [(-1000, False), (-51, False), (-49, True), (0, True), (20, True), (1000, False)],
 )
-def test_change_is_recent_from_shortly_before_the_search_until_its_end(changed: int, recent: bool) -> None:
+def test_change_shortly_before_the_search_is_recent(changed: int, recent: bool) -> None:
     """Milliseconds around the beginning of a search of 30; what lies in the future is older than a clock set back."""
     begun, millisecond = 10**18, 10**6
     signature = f"1 {begun + changed * millisecond} 5 6 7"
@@ -401,7 +401,7 @@ def test_missing_path_has_not_changed_recently() -> None:
     assert not changed_recently("-", 0, 10**18)
 
 
-def test_a_folder_that_cannot_be_listed_takes_nothing_down(agents: AgentWorld) -> None:
+def test_unlistable_folder_hides_no_agents(agents: AgentWorld) -> None:
     write(agents.globals, "a")
     loop = agents.globals / "loop"
     loop.symlink_to(loop)

@@ -1,4 +1,4 @@
-"""Files of one folder that describe the same agent: the one that Claude would take wins, and the others are told.
+"""Files of one folder that define the same agent: the one Claude loads wins, the others are reported.
 
 What Claude does was measured; ``tests/e2e/claude/test_agent_listing.py`` asks it again.
 """
@@ -75,7 +75,7 @@ def test_last_listed_of_duplicate_files_wins(folder: Path) -> None:
     assert [entry.path for entry in scanned(folder, LIBRARY).entries] == [str(winner)]
 
 
-def test_files_in_folders_are_read_in_the_folders_place(folder: Path) -> None:
+def test_nested_files_follow_directory_order(folder: Path) -> None:
     """Also behind a link, even where the folder is met by itself later, and however deep they are."""
     for number in reversed(range(6)):
         for place in (f"d{number}/deep/b{number}", f"a{number}"):
@@ -105,7 +105,7 @@ def read_by_the_cli(folder: Path, entered: set[int]) -> Iterator[str]:
             yield str(folder / name)
 
 
-def test_hard_links_count_where_the_first_is_listed(folder: Path) -> None:
+def test_hard_link_counts_once_where_first_listed(folder: Path) -> None:
     def make(number: int) -> Sequence[Path]:
         first, other, second = (folder / f"{name}{number}.md" for name in ("first", "other", "second"))
         define(first, "x")
@@ -118,7 +118,7 @@ def test_hard_links_count_where_the_first_is_listed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("retired_wins", [True, False])
-def test_claude_loads_a_retired_file_only_if_listed_last(folder: Path, retired_wins: bool) -> None:
+def test_claude_loads_deprecated_file_only_if_last(folder: Path, retired_wins: bool) -> None:
     def make(number: int) -> Sequence[Path]:
         paths = [folder / f"{number}.md", folder / f"{number}.deprecated.md"]
         for path in paths if number % 2 else reversed(paths):
@@ -132,7 +132,7 @@ def test_claude_loads_a_retired_file_only_if_listed_last(folder: Path, retired_w
     assert [(problem.kind, problem.cli_loads) for problem in found.problems] == [(HIDDEN, retired_wins)]
 
 
-def test_many_duplicates_cost_little(tmp_path: Path) -> None:
+def test_many_duplicates_are_scanned_quickly(tmp_path: Path) -> None:
     """The order is found once for all names, and not for each of them."""
     for number in range(1000):
         define(tmp_path / f"{number % 10}/{number}.md", f"n{number % 500}")

@@ -1,4 +1,4 @@
-"""What is explained is what runs: every combination of the places where a name may be found."""
+"""The explanation of a name agrees with what runs, for random combinations of sources."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ ALIASES: tuple[dict[str, Any], ...] = (
     {"path": "nosuch"},
 )
 HEADS = ("", "model: opus\n", "tools: Read, Edit\npermissionMode: plan\n", "tools: [Glob]\npermissionMode: odd\n")
+STRICT = "[spawn]\nrequire_model = true\n"
 NOTHING = "nothing"
 
 
@@ -79,7 +80,10 @@ class Machine(AgentWorld):
             if choose.random() < 0.4:
                 lines = (f"{key} = {json.dumps(value)}" for key, value in choose.choice(ALIASES).items())
                 aliases += f"[agents.{name}]\n" + "\n".join(lines) + "\n"
-        self.config(aliases)
+        if choose.random() < 0.3:
+            self.env["CLAUDE_RUNNER_MODEL"] = "fable"
+        claude, spawn = choose.choice(("", '[claude]\nmodel = "haiku"\n')), STRICT if choose.random() < 0.15 else ""
+        self.config(claude + spawn + aliases)
 
     def explained(self, word: str) -> dict[str, Any] | None:
         """The explanation; None if there is no such agent."""
@@ -128,8 +132,8 @@ def check(machine: Machine, word: str) -> str:
             assert texts(values["tools"]) == texts(allowed), (word, values, argv)
         elif step["definition"]:
             assert "allowed_tools" not in values or not values["allowed_tools"]
-        if model := passed(argv, "--model"):
-            assert model in (values["model"], "opus"), (word, values, argv)
+        model = passed(argv, "--model")
+        assert values["model"] == model or (model is None and step["definition"]), (word, values, argv)
     if step["provider"] == "executable":
         assert values["program"] == step["path"]
         assert not {"tools", "permission_mode", "model"} & values.keys()
@@ -144,7 +148,7 @@ def test_explanation_agrees_with_dry_run(tmp_path: Path, seed: int) -> None:
         check(machine, word)
 
 
-def test_combinations_reach_every_place(tmp_path: Path) -> None:
+def test_random_combinations_cover_every_source(tmp_path: Path) -> None:
     seen = set[str]()
     for seed in range(8):
         (tmp_path / str(seed)).mkdir()

@@ -17,7 +17,7 @@ def now(path: Path) -> str:
     return signature(path.stat())
 
 
-def test_everything_that_is_looked_at_is_remembered_as_it_was(tmp_path: Path) -> None:
+def test_probe_records_signatures_of_visited_paths(tmp_path: Path) -> None:
     look, file = FileProbe(), tmp_path / "f"
     file.write_text("x")
     assert look.stat(str(file)) is not None
@@ -31,7 +31,7 @@ def test_everything_that_is_looked_at_is_remembered_as_it_was(tmp_path: Path) ->
     assert look.seen[str(tmp_path / "gone")] == ABSENT
 
 
-def test_a_signature_tells_every_change(tmp_path: Path) -> None:
+def test_signature_differs_after_every_change(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("one")
     seen = {now(file)}
@@ -48,7 +48,7 @@ def test_a_signature_tells_every_change(tmp_path: Path) -> None:
     assert len(seen) == 5
 
 
-def test_a_changed_target_of_a_link_is_a_change(tmp_path: Path) -> None:
+def test_changed_link_target_changes_signature(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     link = tmp_path / "link"
@@ -60,7 +60,7 @@ def test_a_changed_target_of_a_link_is_a_change(tmp_path: Path) -> None:
     assert look.seen[str(link)] != now(link)
 
 
-def test_a_folder_is_listed_in_order_or_not_at_all(tmp_path: Path) -> None:
+def test_folder_entries_are_sorted(tmp_path: Path) -> None:
     for name in ("b", "a", "C"):
         (tmp_path / name).touch()
     look = FileProbe()
@@ -72,7 +72,7 @@ def test_a_folder_is_listed_in_order_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.req("S4-36", "S4-37")
 @pytest.mark.parametrize("size", [10, 5_000, 70_000])
-def test_of_a_file_no_more_is_read_than_its_head(tmp_path: Path, size: int) -> None:
+def test_only_the_frontmatter_is_read(tmp_path: Path, size: int) -> None:
     file = tmp_path / "a.md"
     head = b"---\nx: " + b"y" * size + b"\n---"
     file.write_bytes(head + b"\nbody --- body" * 10)
@@ -80,7 +80,7 @@ def test_of_a_file_no_more_is_read_than_its_head(tmp_path: Path, size: int) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"# Title\n", b"\n---\nname: a\n---\n", b"\xef\xbb\xbf# T"])
-def test_a_file_without_a_head_is_known_by_its_beginning(tmp_path: Path, content: bytes) -> None:
+def test_file_without_frontmatter_is_read_in_part(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.md"
     file.write_bytes(content + b"y" * 100_000 * bool(content))
     found = FileProbe().head(str(file))
@@ -110,7 +110,7 @@ def test_special_files_and_huge_ones_are_not_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_whole_file_is_given_up_to_its_limit(tmp_path: Path) -> None:
+def test_content_is_read_up_to_its_limit(tmp_path: Path) -> None:
     look, file = FileProbe(), tmp_path / "f.json"
     assert look.content(str(file), 10) is None
     file.write_bytes(b"x" * 10)
@@ -121,7 +121,7 @@ def test_a_whole_file_is_given_up_to_its_limit(tmp_path: Path) -> None:
     assert look.content(str(file), MAX_FILE) == b"y" * 100_000
 
 
-def test_a_large_file_is_read_in_few_pieces(tmp_path: Path) -> None:
+def test_large_file_is_read_in_few_calls(tmp_path: Path) -> None:
     """Each piece is copied together with all before it, so many small ones would take for ever."""
     file, reads = tmp_path / "f.json", 0
 
@@ -140,7 +140,7 @@ def test_a_large_file_is_read_in_few_pieces(tmp_path: Path) -> None:
     assert 0 < reads < 30
 
 
-def test_a_fifo_that_somebody_writes_to_is_left_alone_too(tmp_path: Path) -> None:
+def test_fifo_with_a_writer_is_not_read(tmp_path: Path) -> None:
     fifo = tmp_path / "a.md"
     os.mkfifo(fifo)
     keep = os.open(fifo, os.O_RDWR)
@@ -152,7 +152,7 @@ def test_a_fifo_that_somebody_writes_to_is_left_alone_too(tmp_path: Path) -> Non
     assert [type(answer) for answer in answers] == [Fault]
 
 
-def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+def test_unreadable_file_reports_permission(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     file.write_text("---\nname: a\n---\n")
     file.chmod(0)
@@ -167,14 +167,14 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
 # --- JSON ---
 
 
-def test_an_object_is_read_and_its_file_remembered(tmp_path: Path) -> None:
+def test_json_object_is_read_and_recorded(tmp_path: Path) -> None:
     path, look = tmp_path / "x.json", FileProbe()
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert look.read_object(str(path), 100) == {"a": 1}
     assert str(path) in look.seen
 
 
-def test_a_file_that_is_not_there_is_nothing_and_remembered_too(tmp_path: Path) -> None:
+def test_missing_json_file_is_none_and_recorded(tmp_path: Path) -> None:
     look = FileProbe()
     assert look.read_object(str(tmp_path / "x.json"), 100) is None
     assert look.seen == {str(tmp_path / "x.json"): "-"}
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_there_is_nothing_and_remembered_too(tmp_path: Path) 
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_anything_else_is_a_fault_with_its_line(tmp_path: Path, content: bytes, line: int) -> None:
+def test_malformed_json_is_a_fault_with_its_line(tmp_path: Path, content: bytes, line: int) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     found = FileProbe().read_object(str(path), 390_000)
@@ -203,6 +203,6 @@ def test_anything_else_is_a_fault_with_its_line(tmp_path: Path, content: bytes, 
     assert found.line == line
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_fifo_instead_of_json_is_a_fault(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.json")
     assert isinstance(FileProbe().read_object(str(tmp_path / "x.json"), 100), Fault)

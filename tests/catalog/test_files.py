@@ -1,4 +1,4 @@
-"""Paths that name an agent, and what is said about every file below a folder."""
+"""Paths that name an agent, and the definitions and problems found below a folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def only(folder: Path, source: str = PROJECT) -> Problem:
         ("/p/.claude/agents2/x", False),
     ],
 )
-def test_claude_agents_are_known_by_their_path(path: str, expected: bool) -> None:
+def test_definition_path_is_recognised(path: str, expected: bool) -> None:
     assert is_definition_path(path) is expected
 
 
@@ -70,7 +70,7 @@ def test_claude_agents_are_known_by_their_path(path: str, expected: bool) -> Non
         ("/p/.claude/agents", None),
     ],
 )
-def test_a_path_gives_its_project_and_its_name(path: str, expected: tuple[str, str] | None) -> None:
+def test_definition_path_has_project_and_name(path: str, expected: tuple[str, str] | None) -> None:
     assert parse_definition_path(path) == expected
 
 
@@ -78,14 +78,14 @@ def test_a_path_gives_its_project_and_its_name(path: str, expected: tuple[str, s
 @pytest.mark.parametrize(
     "rest", ["a/b", "a b", "a.b", "x.md.md", "", ".md", "n" * 65, "\u00e9", "a\n", "a:b", "../x/y"]
 )
-def test_what_is_not_one_simple_name_is_an_error_and_no_program(rest: str) -> None:
+def test_definition_path_with_invalid_name_is_refused(rest: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_definition_path(f"/p/.claude/agents/{rest}" if rest != "../x/y" else "/p/.claude/agents/x/../y/z")
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.req("S1-21")
-def test_a_missing_project_is_named(tmp_path: Path) -> None:
+def test_missing_project_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadDirectory, match=f"{tmp_path}/gone does not exist"):
         check_project(f"{tmp_path}/gone")
     (tmp_path / "file").write_text("")
@@ -94,7 +94,7 @@ def test_a_missing_project_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S1-13")
-def test_project_path_is_normalised_unless_a_link_changes_its_meaning(tmp_path: Path) -> None:
+def test_project_path_is_normalised_across_links(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "p").mkdir()
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -103,7 +103,7 @@ def test_project_path_is_normalised_unless_a_link_changes_its_meaning(tmp_path: 
     assert check_project(f"{tmp_path}/link/..") == f"{tmp_path}/deep"
 
 
-def test_the_users_folder_may_be_moved() -> None:
+def test_user_folder_follows_the_environment() -> None:
     assert user_folder("/p", {"HOME": "/h"}) == "/h/.claude/agents"
     assert user_folder("/p", {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}) == "/c/agents"
     assert user_folder("/p", {"CLAUDE_CONFIG_DIR": "cfg"}) == "/p/cfg/agents"
@@ -114,7 +114,7 @@ def test_the_users_folder_may_be_moved() -> None:
 
 
 @pytest.mark.req("S4-03", "S4-13", "S4-51")
-def test_definitions_are_found_in_any_depth_and_called_as_their_heads_say(tmp_path: Path) -> None:
+def test_nested_definitions_are_named_by_frontmatter(tmp_path: Path) -> None:
     define(tmp_path, "z/deep/er/file.md", "deep")
     define(tmp_path, "b.md", "upper")
     define(tmp_path, "a.md", "Upper")
@@ -125,13 +125,13 @@ def test_definitions_are_found_in_any_depth_and_called_as_their_heads_say(tmp_pa
     assert found.problems == ()
 
 
-def test_other_files_are_no_matter(tmp_path: Path) -> None:
+def test_other_files_are_ignored(tmp_path: Path) -> None:
     for file in ("z.txt", "u.MD", "x.md.bak", "x.deprecated", "notes", "x.md~"):
         define(tmp_path, file)
     assert scanned(tmp_path)[1:] == ((), ())
 
 
-def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: Path) -> None:
+def test_links_are_followed_once_and_reported(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "agents", tmp_path / "dotfiles"
     define(folder, "good.md")
     define(elsewhere, "linked.md")
@@ -149,7 +149,7 @@ def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: P
     assert found.problems[0].reason == f"is a link to {elsewhere / 'linked.md'}"
 
 
-def test_every_link_is_looked_at_because_its_target_may_come_to_be(tmp_path: Path) -> None:
+def test_broken_links_are_recorded_as_absent(tmp_path: Path) -> None:
     folder, look = tmp_path / "agents", FileProbe()
     folder.mkdir()
     links = [folder / name for name in ("later", "later.md", "notes.txt", os.fsdecode(b"\xff"))]
@@ -159,20 +159,20 @@ def test_every_link_is_looked_at_because_its_target_may_come_to_be(tmp_path: Pat
     assert {look.seen.get(str(link)) for link in links} == {ABSENT}
 
 
-def test_a_folder_that_is_a_link_itself_is_told_once(tmp_path: Path) -> None:
+def test_linked_folder_is_reported_once(tmp_path: Path) -> None:
     define(tmp_path / "real", "a.md")
     (tmp_path / "agents").symlink_to("real")
     problem = only(tmp_path / "agents")
     assert (problem.path, problem.kind) == (str(tmp_path / "agents"), LINKED)
 
 
-def test_a_folder_is_found_where_it_is_before_it_is_found_by_a_link(tmp_path: Path) -> None:
+def test_real_folder_comes_before_its_link(tmp_path: Path) -> None:
     define(tmp_path / "z", "a.md")
     (tmp_path / "link").symlink_to("z")
     assert scanned(tmp_path).entries[0].path == str(tmp_path / "z/a.md")
 
 
-def test_a_link_to_no_definition_says_where_it_leads(tmp_path: Path) -> None:
+def test_link_to_other_file_names_its_target(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("root:x:0:0\n")
     folder = tmp_path / "agents"
     folder.mkdir()
@@ -182,7 +182,7 @@ def test_a_link_to_no_definition_says_where_it_leads(tmp_path: Path) -> None:
     assert problem.reason == f"does not begin with a line of three dashes (a link to {tmp_path / 'secret'})"
 
 
-def test_what_is_no_file_is_refused_unopened(tmp_path: Path) -> None:
+def test_special_files_are_skipped_unopened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.md")
     (tmp_path / "dev.md").symlink_to("/dev/zero")
     (tmp_path / "gone.md").symlink_to("nowhere")
@@ -201,7 +201,7 @@ def test_what_is_no_file_is_refused_unopened(tmp_path: Path) -> None:
     assert not any(problem.cli_loads for problem in found.problems)
 
 
-def test_a_file_name_that_is_no_text_is_told_in_one_that_is(tmp_path: Path) -> None:
+def test_invalid_utf8_file_name_is_reported(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.md")
     define(tmp_path, name, "a")
     (tmp_path / os.fsdecode(b"d\xe9")).mkdir()
@@ -210,7 +210,7 @@ def test_a_file_name_that_is_no_text_is_told_in_one_that_is(tmp_path: Path) -> N
     assert [problem.path for problem in found.problems] == [f"{tmp_path}/caf\ufffd.md", f"{tmp_path}/d\ufffd"]
 
 
-def test_a_strange_folder_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_scanned_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_FILES", 3)
     for number in range(5):
         define(tmp_path, f"n{number}.md")
@@ -223,7 +223,7 @@ def test_a_strange_folder_is_not_read_to_its_end(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.req("S4-04")
-def test_retired_files_are_hidden_and_it_is_told_whether_the_cli_hides_them_too(tmp_path: Path) -> None:
+def test_deprecated_files_are_hidden(tmp_path: Path) -> None:
     define(tmp_path, "good.md")
     define(tmp_path, "x.deprecated.md", "x")
     define(tmp_path, "y.md.deprecated", "y")
@@ -255,9 +255,7 @@ def test_retired_files_are_hidden_and_it_is_told_whether_the_cli_hides_them_too(
         (b"---\n- a\n---\n", 2, "is not a mapping"),
     ],
 )
-def test_a_file_that_is_no_definition_is_skipped_with_its_reason_and_the_rest_goes_on(
-    tmp_path: Path, content: bytes, line: int, words: str
-) -> None:
+def test_invalid_definition_is_skipped_with_its_reason(tmp_path: Path, content: bytes, line: int, words: str) -> None:
     define(tmp_path, "good.md")
     (tmp_path / "bad.md").write_bytes(content)
     assert names(scanned(tmp_path)) == ["good"]
@@ -283,9 +281,7 @@ GOOD = b"---\nname: a\ndescription: d\n"
         (GOOD.replace(b"a\n", b'"a\\tb"\n') + b"---\n", "control character", True),
     ],
 )
-def test_what_only_we_refuse_says_whether_the_cli_loads_it(
-    tmp_path: Path, content: bytes, words: str, cli_loads: bool
-) -> None:
+def test_refused_file_says_if_cli_loads_it(tmp_path: Path, content: bytes, words: str, cli_loads: bool) -> None:
     (tmp_path / "a.md").write_bytes(content)
     problem = only(tmp_path)
     assert (problem.kind, problem.cli_loads) == (REFUSED, cli_loads)
@@ -299,7 +295,7 @@ def test_alias_bomb_is_refused_by_hocket_alone(tmp_path: Path) -> None:
     assert (problem.kind, problem.cli_loads, problem.line) == (REFUSED, True, 7)
 
 
-def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
+def test_invalid_yaml_that_cli_loads_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "a.md", "name: a\ndescription: Use when: x")
     assert names(scanned(tmp_path)) == ["a"]
     problem = only(tmp_path)
@@ -307,13 +303,13 @@ def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
     assert "is not YAML" in problem.reason
 
 
-def test_a_field_that_the_cli_drops_is_told_with_its_line(tmp_path: Path) -> None:
+def test_ignored_field_is_reported_with_its_line(tmp_path: Path) -> None:
     define(tmp_path, "a.md", more="maxTurns: many\ncolor: red")
     problem = only(tmp_path)
     assert (problem.kind, problem.line, problem.cli_loads) == (ODD, 4, True)
 
 
-def test_a_reason_shows_no_more_of_a_file_than_it_must(tmp_path: Path) -> None:
+def test_problem_reason_is_short_and_printable(tmp_path: Path) -> None:
     put(tmp_path / "a.md", f"name: a\ndescription: d\nmaxTurns: {'secret ' * 50}\nname: x\x1b[2J:y")
     for problem in scanned(tmp_path).problems:
         assert problem.reason.isprintable()
@@ -321,13 +317,13 @@ def test_a_reason_shows_no_more_of_a_file_than_it_must(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S4-08", "S4-09")
-def test_a_folder_without_definitions_has_none_and_nothing_to_tell(tmp_path: Path) -> None:
+def test_empty_folder_has_no_problems(tmp_path: Path) -> None:
     assert scanned(tmp_path)[1:] == ((), ())
     assert scanned(tmp_path / "gone")[1:] == ((), ())
 
 
 @pytest.mark.req("S3-02")
-def test_in_the_library_a_files_own_name_is_enough_and_the_cli_loads_nothing(tmp_path: Path) -> None:
+def test_library_definition_is_named_by_its_file(tmp_path: Path) -> None:
     put(tmp_path / "stem.md", "model: sonnet")
     define(tmp_path, "x.deprecated.md")
     define(tmp_path, "odd.md", more="maxTurns: many")

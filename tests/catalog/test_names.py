@@ -1,4 +1,4 @@
-"""Names that can be typed, what the others are called, and paths that stay where they must."""
+"""Names that can be typed, addresses of the others, and paths that stay within their base."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.errors import SecurityError
 
 @pytest.mark.req("S4-41", "S4-42")
 @pytest.mark.parametrize("name", ["a", "A-b_9", "9", "n" * 64])
-def test_a_name_of_letters_digits_dashes_and_underscores_is_its_own_address(name: str) -> None:
+def test_simple_name_is_its_own_address(name: str) -> None:
     assert is_address(name)
     assert address_of(name) == name
 
@@ -25,7 +25,7 @@ def test_a_name_of_letters_digits_dashes_and_underscores_is_its_own_address(name
     ["", " ", "a b", "a.b", "a/b", "../a", "-a", "_a", "a\n", "\u00e9", "n" * 65],
     ids=repr,
 )
-def test_any_other_name_is_not_its_own_address(name: str) -> None:
+def test_other_name_is_not_its_own_address(name: str) -> None:
     assert not is_address(name)
     assert address_of(name) != name
 
@@ -43,38 +43,38 @@ def test_any_other_name_is_not_its_own_address(name: str) -> None:
         ("n" * 100, "n" * 64),
     ],
 )
-def test_a_name_that_cannot_be_typed_gets_the_nearest_one_that_can(name: str, address: str) -> None:
+def test_untypable_name_gets_a_similar_address(name: str, address: str) -> None:
     assert address_of(name) == address
 
 
-def test_a_name_without_a_single_letter_gets_one_that_nobody_else_changes() -> None:
+def test_name_without_ascii_letters_has_stable_address() -> None:
     first, second = address_of("\u5ba1\u67e5"), address_of("\u6d4b\u8bd5")
     assert first != second
     assert first == address_of("\u5ba1\u67e5", {"agent", second})
     assert is_address(first)
 
 
-def test_an_address_that_is_taken_is_numbered() -> None:
+def test_taken_address_is_numbered() -> None:
     assert address_of("a b", {"a-b"}) == "a-b-2"
     assert address_of("a b", {"a-b", "a-b-2"}) == "a-b-3"
     assert address_of("n" * 70, {"n" * 64}) == "n" * 62 + "-2"
 
 
-def test_a_number_in_between_that_is_taken_is_not_given_again() -> None:
+def test_taken_number_is_not_given_again() -> None:
     assert address_of("a!", {"a", "a-3"}) == "a-2"
     assert address_of("a!", {"a", "a-2", "a-4"}) not in {"a", "a-2", "a-4"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.text(max_size=80), st.sets(st.sampled_from(["a", "b", "a-2", "agent"])))
-def test_every_name_has_an_address_that_is_free(name: str, taken: set[str]) -> None:
+def test_any_name_gets_a_free_address(name: str, taken: set[str]) -> None:
     address = address_of(name, taken)
     assert is_address(address)
     assert address not in taken
 
 
 @pytest.mark.req("S4-39")
-def test_a_path_within_its_base_is_given_back_resolved(tmp_path: Path) -> None:
+def test_path_within_base_is_resolved(tmp_path: Path) -> None:
     base = tmp_path / "agents"
     (base / "sub").mkdir(parents=True)
     (base / "link").symlink_to("sub")
@@ -87,7 +87,7 @@ def test_a_path_within_its_base_is_given_back_resolved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["../x.md", "sub/../../x.md", "out/x.md", "../agents-evil/x.md", "/etc/passwd", "a\0b"]
 )
-def test_a_path_that_leads_out_of_its_base_is_refused_by_name(tmp_path: Path, path: str) -> None:
+def test_path_outside_its_base_is_refused(tmp_path: Path, path: str) -> None:
     base = tmp_path / "agents"
     base.mkdir()
     (tmp_path / "agents-evil").mkdir()

@@ -24,14 +24,14 @@ def user(tmp_path: Path) -> User:
 # --- Which plugins count ---
 
 
-def test_a_user_without_plugins_has_none(tmp_path: Path) -> None:
+def test_user_without_plugins_has_none(tmp_path: Path) -> None:
     user = User(tmp_path)
     assert user.found() == []
     user.env = {}
     assert user.found() == []
 
 
-def test_a_plugin_that_is_switched_on_gives_its_agents(user: User) -> None:
+def test_agents_of_enabled_plugin_are_listed(user: User) -> None:
     folder = user.offer("alpha", {"agents/one.md": head("one", "does one", model="haiku", tags="a, b")})
     assert user.names() == []
     user.switch(ALPHA)
@@ -45,21 +45,21 @@ def test_a_plugin_that_is_switched_on_gives_its_agents(user: User) -> None:
 
 
 @pytest.mark.parametrize("on", [False, [], ["1.0.0"]], ids=repr)
-def test_a_plugin_that_is_not_simply_switched_on_is_off(user: User, on: Any) -> None:
+def test_plugin_is_disabled_unless_true(user: User, on: Any) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA, on=on)
     assert (user.names(), user.problems()) == ([], [])
 
 
 @pytest.mark.parametrize("on", ["yes", 1, None, {}], ids=repr)
-def test_one_wrong_value_makes_settings_count_for_nothing(user: User, on: Any) -> None:
+def test_invalid_value_voids_the_settings_file(user: User, on: Any) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     path = put(user.home / ".claude/settings.json", {"enabledPlugins": {ALPHA: True, "beta@market": on}})
     assert user.names() == []
     assert [(problem.path, problem.kind) for problem in user.problems()] == [(str(path), SKIPPED)]
 
 
-def test_broken_settings_are_a_problem_and_hide_nobody_elses(user: User) -> None:
+def test_broken_settings_do_not_hide_other_settings(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     path = put(user.project / ".claude/settings.json", "{\n  broken")
@@ -67,7 +67,7 @@ def test_broken_settings_are_a_problem_and_hide_nobody_elses(user: User) -> None
     assert [(problem.path, problem.line) for problem in user.problems()] == [(str(path), 2)]
 
 
-def test_the_nearer_settings_have_the_last_word_and_the_administrators_above_all(user: User) -> None:
+def test_settings_precedence_ends_with_managed_settings(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     said = []
     for where, on in (("user", True), ("project", False), ("local", True), ("managed", False)):
@@ -76,7 +76,7 @@ def test_the_nearer_settings_have_the_last_word_and_the_administrators_above_all
     assert said == [True, False, True, False]
 
 
-def test_a_project_switches_nothing_on_unless_somebody_vouches_for_it(user: User) -> None:
+def test_untrusted_project_cannot_enable_plugins(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.offer("beta", {"agents/two.md": head("two")})
     user.switch(ALPHA)
@@ -87,14 +87,14 @@ def test_a_project_switches_nothing_on_unless_somebody_vouches_for_it(user: User
 
 @pytest.mark.parametrize("off", [False, ["1.0.0"]], ids=repr)
 @pytest.mark.parametrize("where", ["project", "local"])
-def test_a_project_that_nobody_vouches_for_may_switch_off(user: User, where: str, off: Any) -> None:
+def test_untrusted_project_can_disable_plugins(user: User, where: str, off: Any) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     user.switch(ALPHA, where=where, on=off)
     assert (user.names(trusted=False), user.problems(trusted=False)) == ([], [])
 
 
-def test_a_project_that_takes_its_word_back_has_switched_nothing_off(user: User) -> None:
+def test_local_settings_override_untrusted_project_settings(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     user.switch(ALPHA, where="project", on=False)
@@ -104,7 +104,7 @@ def test_a_project_that_takes_its_word_back_has_switched_nothing_off(user: User)
     assert user.names(trusted=False) == []
 
 
-def test_the_local_settings_of_the_repositorys_root_have_the_last_word(user: User) -> None:
+def test_local_settings_of_repository_root_win(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     (user.project / ".git").mkdir()
@@ -116,9 +116,7 @@ def test_the_local_settings_of_the_repositorys_root_have_the_last_word(user: Use
     assert user.names(trusted=False, cwd=user.project / "sub") == ["alpha:one"]
 
 
-def test_a_worktree_has_the_local_settings_of_its_repositorys_own_folder_and_not_of_its_root(
-    user: User, tmp_path: Path
-) -> None:
+def test_worktree_uses_local_settings_of_its_repository(user: User, tmp_path: Path) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     tree, administration = tmp_path / "tree", user.project / ".git/worktrees/tree"
@@ -132,7 +130,7 @@ def test_a_worktree_has_the_local_settings_of_its_repositorys_own_folder_and_not
     assert user.names(trusted=False, cwd=tree / "sub") == []
 
 
-def test_broken_settings_are_told_once_wherever_they_are_met(user: User) -> None:
+def test_broken_settings_are_reported_once(user: User) -> None:
     (user.project / ".git").mkdir()
     local = put(user.project / ".claude/settings.local.json", "{")
     assert [problem.path for problem in user.problems()] == [str(local)]
@@ -141,7 +139,7 @@ def test_broken_settings_are_told_once_wherever_they_are_met(user: User) -> None
     assert [problem.path for problem in user.problems(cwd=user.home)] == [str(own)]
 
 
-def test_only_the_settings_of_the_directory_itself_count(user: User) -> None:
+def test_project_settings_above_are_ignored(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA, where="project")
     (user.project / ".git").mkdir()
@@ -149,7 +147,7 @@ def test_only_the_settings_of_the_directory_itself_count(user: User) -> None:
     assert (user.names(), user.names(cwd=user.project / "sub")) == (["alpha:one"], [])
 
 
-def test_a_projects_own_marketplace_does_not_count(user: User) -> None:
+def test_project_marketplace_does_not_count(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     (user.kept / "known_marketplaces.json").unlink()
     extra = {"market": {"source": {"source": "directory", "path": str(user.market)}}}
@@ -160,7 +158,7 @@ def test_a_projects_own_marketplace_does_not_count(user: User) -> None:
     assert user.names() == ["alpha:one"]
 
 
-def test_variables_move_the_settings_and_the_plugins(user: User, tmp_path: Path) -> None:
+def test_variables_relocate_settings_and_plugins(user: User, tmp_path: Path) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.switch(ALPHA)
     (user.home / ".claude").rename(tmp_path / "moved")
@@ -187,7 +185,7 @@ def remote(user: User, tmp_path: Path) -> User:
     return user
 
 
-def test_a_plugin_from_far_away_is_used_where_it_was_installed(remote: User, tmp_path: Path) -> None:
+def test_remote_plugin_is_read_where_installed(remote: User, tmp_path: Path) -> None:
     assert remote.names() == []
     assert "not installed" in remote.problems()[0].reason
     remote.installed(**{ALPHA: [remote.record(tmp_path / "a")]})
@@ -196,7 +194,7 @@ def test_a_plugin_from_far_away_is_used_where_it_was_installed(remote: User, tmp
     assert remote.names() == ["alpha:a"]
 
 
-def test_the_first_copy_that_is_there_and_meant_for_the_directory_is_used(remote: User, tmp_path: Path) -> None:
+def test_first_existing_applicable_installation_is_used(remote: User, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     elsewhere = remote.record(a, "project", projectPath=str(tmp_path / "proj"))
     here = remote.record(a, "project", projectPath=str(remote.project))
@@ -227,7 +225,7 @@ def test_the_first_copy_that_is_there_and_meant_for_the_directory_is_used(remote
     ],
     ids=repr,
 )
-def test_a_plugin_lies_within_its_marketplace(user: User, source: Any, root: str | None, names: list[str]) -> None:
+def test_plugin_must_be_inside_its_marketplace(user: User, source: Any, root: str | None, names: list[str]) -> None:
     user.offer("alpha", {"agents/one.md": head("one")}, source=source)
     put(user.market / "agents/top.md", head("top"))
     user.publish(**({"metadata": {"pluginRoot": root}} if root else {}))
@@ -252,9 +250,7 @@ def test_a_plugin_lies_within_its_marketplace(user: User, source: Any, root: str
     ],
     ids=lambda value: repr(value)[-40:],
 )
-def test_a_plugin_that_the_cli_would_not_load_is_a_problem_of_who_switched_it_on(
-    user: User, file: str, content: Any
-) -> None:
+def test_unloadable_plugin_is_reported_at_its_settings(user: User, file: str, content: Any) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     settings = user.switch(ALPHA)
     put(user.kept / file, content)
@@ -264,7 +260,7 @@ def test_a_plugin_that_the_cli_would_not_load_is_a_problem_of_who_switched_it_on
     assert "'alpha@market'" in last.reason
 
 
-def test_of_two_plugins_with_one_name_the_later_one_wins(user: User) -> None:
+def test_later_plugin_of_a_name_wins(user: User) -> None:
     user.offer("alpha", {"agents/same.md": head("same", "first"), "agents/a.md": head("a")})
     user.offer("beta", {"agents/same.md": head("same", "second")}, {"name": "alpha"})
     user.switch(ALPHA, "beta@market")
@@ -275,7 +271,7 @@ def test_of_two_plugins_with_one_name_the_later_one_wins(user: User) -> None:
 # --- Which files count, and under which names ---
 
 
-def test_folders_are_a_part_of_the_name(user: User) -> None:
+def test_folders_are_part_of_the_name(user: User) -> None:
     user.offer("alpha", {"agents/a.md": head("x"), "agents/s/b.md": head("x"), "agents/s/d.md/c.md": head("x")})
     user.switch(ALPHA)
     assert user.names() == ["alpha:s:d.md:x", "alpha:s:x", "alpha:x"]
@@ -292,7 +288,7 @@ def test_folders_are_a_part_of_the_name(user: User) -> None:
     ],
     ids=lambda value: value[:12],
 )  # fmt: skip
-def test_a_name_is_whatever_the_cli_makes_of_it_else_the_files(user: User, written: str, name: str) -> None:
+def test_agent_name_follows_the_cli(user: User, written: str, name: str) -> None:
     user.offer("alpha", {"agents/file.md": head(written)})
     user.switch(ALPHA)
     assert user.names() == [f"alpha:{name}"]
@@ -303,7 +299,7 @@ def test_a_name_is_whatever_the_cli_makes_of_it_else_the_files(user: User, writt
     ["just text\n", "", "---\nname: x\ndescription: d\n", "---\nname: x\n  a: [\n b: }\n---\nbody\n", "\n" + head("x")],
     ids=repr,
 )
-def test_a_file_without_a_head_that_can_be_read_goes_by_its_own_name(user: User, content: str) -> None:
+def test_file_without_frontmatter_is_named_by_file(user: User, content: str) -> None:
     folder = user.offer("alpha", {"agents/file.md": content})
     user.switch(ALPHA)
     assert user.names() == ["alpha:file"]
@@ -315,7 +311,7 @@ def test_a_file_without_a_head_that_can_be_read_goes_by_its_own_name(user: User,
     )
 
 
-def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> None:
+def test_other_files_among_agents_are_reported(user: User, tmp_path: Path) -> None:
     folder = user.offer(
         "alpha",
         {
@@ -343,7 +339,7 @@ def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> 
     ]
 
 
-def test_names_that_cannot_be_written_down_are_not_listed(user: User) -> None:
+def test_unencodable_names_are_not_listed(user: User) -> None:
     folder = user.offer("alpha", {"agents/one.md": head("one"), "agents/half.md": head('"\\ud800"')})
     os.mkdir(os.fsencode(folder / "agents") + b"/\xff")
     put(folder / "agents" / os.fsdecode(b"\xff.md"), head("strange"))
@@ -359,13 +355,13 @@ def test_names_that_cannot_be_written_down_are_not_listed(user: User) -> None:
     ("written", "told"),
     [("5", "5"), ("true", "true"), ("'  b '", "b"), ("''", None), ("[a]", None), ("{a: 1}", None)],
 )
-def test_a_description_is_what_the_cli_makes_of_it(user: User, written: str, told: str | None) -> None:
+def test_agent_description_follows_the_cli(user: User, written: str, told: str | None) -> None:
     user.offer("alpha", {"agents/a.md": head("a", written)})
     user.switch(ALPHA)
     assert user.entries()["alpha:a"].description == (told or "Agent from alpha plugin")
 
 
-def test_the_last_file_of_a_name_counts_and_the_others_are_told(user: User) -> None:
+def test_last_file_of_a_name_wins(user: User) -> None:
     user.offer("alpha", {"agents/a.md": head("same", "a"), "agents/b.md": head("same", "b")})
     user.switch(ALPHA)
     assert user.entries()["alpha:same"].description == "b"
@@ -387,7 +383,7 @@ def test_the_last_file_of_a_name_counts_and_the_others_are_told(user: User) -> N
     ],
     ids=repr,
 )
-def test_a_manifest_replaces_the_folder_and_a_marketplace_adds_to_it(
+def test_manifest_replaces_folder_and_marketplace_adds(
     user: User, manifest: Any, entry: dict[str, Any], names: list[str]
 ) -> None:
     files = {"agents/n.md": head("n"), "x/y.md": head("y"), "x/z.md": head("z")}
@@ -397,7 +393,7 @@ def test_a_manifest_replaces_the_folder_and_a_marketplace_adds_to_it(
     assert user.names() == names
 
 
-def test_too_many_files_have_an_end(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_plugin_files_is_bounded(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.catalog.plugins.MAX_FILES", 3)
     user.offer("alpha", {f"agents/a{number}.md": head(f"a{number}") for number in range(5)})
     user.switch(ALPHA)
@@ -405,7 +401,7 @@ def test_too_many_files_have_an_end(user: User, monkeypatch: pytest.MonkeyPatch)
     assert [problem.kind for problem in user.problems()] == [REFUSED]
 
 
-def test_everything_that_a_result_depends_on_is_remembered(user: User) -> None:
+def test_every_file_read_is_recorded(user: User) -> None:
     from hocket.catalog.file_probe import FileProbe
     from hocket.catalog.plugins import plugins
 
@@ -434,7 +430,7 @@ def defined(user: User, name: str) -> Any:
     return definition(user.entries()[name])
 
 
-def test_a_definition_has_what_the_cli_takes_of_it_and_its_places_filled_in(user: User) -> None:
+def test_definition_has_cli_fields_and_substituted_paths(user: User) -> None:
     wide = "permissionMode: plan\nhooks: {}\nmcpServers: [x]\n"
     text = f"---\nname: one\ndescription: d\ntools: Read\nmodel: opus\n{wide}---\n"
     folder = user.offer("alpha", {"agents/one.md": text + "In ${CLAUDE_PLUGIN_ROOT}, ${CLAUDE_PLUGIN_DATA}, $HOME.\n"})
@@ -456,20 +452,20 @@ def test_a_definition_has_what_the_cli_takes_of_it_and_its_places_filled_in(user
     ],
     ids=repr,
 )
-def test_a_definition_without_a_description_gets_the_clis(user: User, content: str, prompt: str) -> None:
+def test_missing_description_gets_the_cli_default(user: User, content: str, prompt: str) -> None:
     user.offer("alpha", {"agents/file.md": content})
     user.switch(ALPHA)
     assert defined(user, "alpha:file").fields == {"description": "Agent from alpha plugin", "prompt": prompt}
 
 
-def test_a_name_that_only_a_plugin_may_have_loses_no_restriction(user: User) -> None:
+def test_name_with_colon_keeps_its_restrictions(user: User) -> None:
     user.offer("alpha", {"agents/file.md": head("'a:b'", tools="Read")})
     user.switch(ALPHA)
     assert defined(user, "alpha:a:b").fields["tools"] == ["Read"]
 
 
 @pytest.mark.parametrize("spelled", ["{}/a/", "{}//a", "{}/./a//", "{}/b/../a"])
-def test_a_plugin_is_the_same_however_its_place_is_spelled(remote: User, tmp_path: Path, spelled: str) -> None:
+def test_spelling_of_install_path_is_ignored(remote: User, tmp_path: Path, spelled: str) -> None:
     put(tmp_path / "a/.claude-plugin/plugin.json", {"name": "alpha", "agents": ["./agents/x.md"]})
     record = remote.record(tmp_path / "a") | {"installPath": spelled.format(tmp_path)}
     remote.installed(**{ALPHA: [record]})

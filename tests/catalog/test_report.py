@@ -1,4 +1,4 @@
-"""What a catalog says to people: counts, trace, report, and why one file won. On catalogs made by hand."""
+"""Catalogs as text: counts, trace, report, and why one file won. The catalogs are made by hand."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from hocket.config.settings import AgentConfig, ClaudeConfig, Config
 from hocket.errors import AgentNotFound
 from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED, SKIPPED
 
-MINE, THEIRS, SHELF = "/p/.claude/agents", "/u/.claude/agents", "/u/.claude/agents-library"
-FOLDERS = {PROJECT: MINE, GLOBAL: THEIRS, LIBRARY: SHELF, MANAGED: "/etc/claude-code/.claude/agents"}
+MINE, THEIRS, LIBRARY_FOLDER = "/p/.claude/agents", "/u/.claude/agents", "/u/.claude/agents-library"
+FOLDERS = {PROJECT: MINE, GLOBAL: THEIRS, LIBRARY: LIBRARY_FOLDER, MANAGED: "/etc/claude-code/.claude/agents"}
 
 
 def entry(name: str, source: str, **more: Any) -> AgentEntry:
@@ -67,12 +67,12 @@ def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 @pytest.mark.req("S4-23")
-def test_two_places_without_a_collision_are_told_in_one_line() -> None:
+def test_summary_counts_both_places() -> None:
     found = catalog(*ARCHITECTS, *locals_named("project-engineer", "custom-linter"))
     assert report.summary(table_of(found)) == "5 agents: 3 global, 2 project-local, no conflicts"
 
 
-def test_overrides_other_sources_and_problems_are_counted_apart() -> None:
+def test_summary_counts_overrides_library_and_problems() -> None:
     found = catalog(
         *ARCHITECTS,
         *locals_named("software-architect", "engineer"),
@@ -91,15 +91,15 @@ def test_overrides_other_sources_and_problems_are_counted_apart() -> None:
         (locals_named("a", "b"), "2 agents: 2 project-local"),
     ],
 )
-def test_what_is_not_there_is_not_counted(entries: list[AgentEntry], told: str) -> None:
+def test_summary_omits_zero_counts(entries: list[AgentEntry], told: str) -> None:
     assert report.summary(table_of(catalog(*entries))) == told
 
 
-# --- The folder that should be there ------------------------------------------------------------------------
+# --- Missing global folder ----------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S4-26")
-def test_a_missing_global_folder_is_worth_a_word_while_others_have_agents() -> None:
+def test_missing_global_folder_has_fix_steps() -> None:
     found = catalog(*locals_named("a"), missing=(GLOBAL,))
     assert report.missing_global_folder(table_of(found)) == THEIRS
     steps = report.fix_steps("/u x/.claude/agents")
@@ -107,12 +107,12 @@ def test_a_missing_global_folder_is_worth_a_word_while_others_have_agents() -> N
     assert "mkdir -p '/u x/.claude/agents'" in steps[0]
 
 
-def test_a_global_folder_that_is_there_or_of_no_use_is_not_worth_a_word() -> None:
+def test_unneeded_global_folder_is_not_reported() -> None:
     assert report.missing_global_folder(table_of(catalog(*locals_named("a")))) is None
     assert report.missing_global_folder(table_of(catalog(missing=(GLOBAL,)))) is None
 
 
-def test_only_what_loses_a_definition_counts_as_dropped() -> None:
+def test_only_ignored_definitions_count_as_dropped() -> None:
     kinds = (SKIPPED, REFUSED, DUPLICATE, HIDDEN, ODD)
     problems = tuple(Problem(f"{MINE}/{kind}.md", None, "so", True, kind) for kind in kinds)
     table = table_of(catalog(problems=problems))
@@ -127,7 +127,7 @@ def places_in(lines: list[str], *beginnings: str) -> list[int]:
 
 
 @pytest.mark.req("S4-45")
-def test_a_trace_tells_every_step_in_its_order() -> None:
+def test_trace_has_every_step_in_order() -> None:
     found = catalog(*ARCHITECTS, *locals_named("software-architect", "engineer"))
     lines = report.trace(table_of(found))
     steps = (
@@ -149,14 +149,14 @@ def test_a_trace_tells_every_step_in_its_order() -> None:
 
 @pytest.mark.req("S4-45")
 @pytest.mark.parametrize(("missing", "why"), [((), "the folder is empty"), ((PROJECT,), "the folder does not exist")])
-def test_a_trace_says_that_nothing_was_found_and_why(missing: tuple[str, ...], why: str) -> None:
+def test_trace_says_why_nothing_was_found(missing: tuple[str, ...], why: str) -> None:
     found = catalog(*ARCHITECTS, missing=missing)
     lines = report.trace(table_of(found))
     assert f"Found no project-local agents ({why})" in lines
     assert "No overrides detected" in lines
 
 
-def test_a_trace_has_a_line_for_every_other_place() -> None:
+def test_trace_has_a_line_per_other_source() -> None:
     found = catalog(*ARCHITECTS, entry("spare", LIBRARY), missing=(MANAGED,))
     lines = report.trace(table_of(found), lambda path: path.replace("/u/", "~/"))
     assert "Found 1 library agent: ~/.claude/agents-library" in lines
@@ -173,7 +173,7 @@ def section(text: str, title: str) -> str:
 
 
 @pytest.mark.req("S4-46", "S4-47")
-def test_a_report_has_every_section_and_its_counts_agree_with_the_table() -> None:
+def test_report_counts_agree_with_the_table() -> None:
     found = catalog(*ARCHITECTS, *locals_named("software-architect", "engineer"))
     table = table_of(found)
     text = report.markdown(table)
@@ -187,7 +187,7 @@ def test_a_report_has_every_section_and_its_counts_agree_with_the_table() -> Non
 
 
 @pytest.mark.req("S4-46", "S4-47")
-def test_an_empty_section_of_a_report_says_none() -> None:
+def test_empty_report_section_says_none() -> None:
     found = catalog(*ARCHITECTS)
     text = report.markdown(table_of(found))
     assert section(text, "Project-local").rstrip().endswith("0 agents\n\nNone")
@@ -196,7 +196,7 @@ def test_an_empty_section_of_a_report_says_none() -> None:
     assert "Library" not in text
 
 
-def test_a_report_has_other_sources_and_problems_in_sections_of_their_own() -> None:
+def test_report_has_sections_for_library_and_problems() -> None:
     hidden = Problem(f"{THEIRS}/x.deprecated.md", None, "is marked as deprecated", True, HIDDEN)
     found = catalog(*ARCHITECTS, entry("spare", LIBRARY), problems=(hidden,))
     text = report.markdown(table_of(found))
@@ -213,27 +213,27 @@ def test_a_report_has_other_sources_and_problems_in_sections_of_their_own() -> N
         (ODD, True, ""),
     ],
 )
-def test_what_claude_loads_is_said_only_where_we_do_otherwise(kind: str, loads: bool, note: str) -> None:
+def test_note_says_if_cli_loads_dropped_file(kind: str, loads: bool, note: str) -> None:
     assert report.loaded_note({"kind": kind, "claude_loads": loads}) == note
 
 
 # --- One agent ----------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_found_by_its_name_and_by_its_address() -> None:
+def test_agent_is_found_by_name_or_address() -> None:
     found = catalog(entry("Code Reviewer", GLOBAL))
     for word in ("Code Reviewer", "Code-Reviewer"):
         assert report.find(found, word) == "Code Reviewer"
 
 
-def test_an_unknown_agent_is_refused_with_what_was_meant() -> None:
+def test_unknown_agent_error_suggests_a_name() -> None:
     with pytest.raises(AgentNotFound) as refused:
         report.find(catalog(*ARCHITECTS), "security-auditer")
     assert "security-auditer" in refused.value.message
     assert "security-auditor" in (refused.value.hint or "")
 
 
-def test_an_agent_that_is_left_out_is_refused_with_the_reason() -> None:
+def test_unused_agent_error_has_the_reason() -> None:
     problem = Problem(f"{MINE}/qa.md", 4, "the head has no name", False)
     with pytest.raises(AgentNotFound) as refused:
         report.find(catalog(*ARCHITECTS, problems=(problem,)), "qa")
@@ -241,12 +241,12 @@ def test_an_agent_that_is_left_out_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.md", "x.deprecated.md", "x.md.deprecated"])
-def test_a_file_is_known_by_what_it_would_be_called(name: str) -> None:
+def test_file_stem_ignores_deprecated_suffix(name: str) -> None:
     assert report.stem(f"/a/{name}") == "x"
 
 
 @pytest.mark.req("S4-20", "S4-52")
-def test_an_override_names_its_location_both_files_and_the_reason() -> None:
+def test_override_note_names_files_and_reason() -> None:
     found = catalog(*ARCHITECTS, *locals_named("software-architect"))
     agent = table_of(found)["by_name"]["software-architect"]
     assert report.selected(agent) == "Selected Agent: software-architect (project-local)"
@@ -257,7 +257,7 @@ def test_an_override_names_its_location_both_files_and_the_reason() -> None:
 
 
 @pytest.mark.req("S4-24", "S4-52")
-def test_an_agent_of_the_project_alone_is_told_as_such() -> None:
+def test_project_agent_note_says_so() -> None:
     found = catalog(*ARCHITECTS, *locals_named("engineer"))
     agents = table_of(found)["by_name"]
     assert report.selected(agents["engineer"]) == "Selected Agent: engineer (project-local)"
@@ -272,7 +272,7 @@ def why(found: Catalog, name: str, config: Config | None = None, needs: tuple[st
     return report.why(found, table_of(found, needs), name, config or Config())
 
 
-def test_every_place_is_a_candidate_the_winner_first_in_rank() -> None:
+def test_candidates_list_every_source_in_order() -> None:
     found = catalog(
         entry("a", PROJECT), entry("a", GLOBAL), entry("a", LIBRARY), entry("b", GLOBAL), missing=(MANAGED,)
     )
@@ -281,14 +281,14 @@ def test_every_place_is_a_candidate_the_winner_first_in_rank() -> None:
         ("absent", MANAGED, FOLDERS[MANAGED]),
         ("used", "project-local", f"{MINE}/a.md"),
         ("shadowed", GLOBAL, f"{THEIRS}/a.md"),
-        ("shadowed", LIBRARY, f"{SHELF}/a.md"),
+        ("shadowed", LIBRARY, f"{LIBRARY_FOLDER}/a.md"),
     ]
     others = why(found, "b")["candidates"]
     assert [row["verdict"] for row in others] == ["absent", "none", "used", "none"]
     assert others[1]["source"] == "project-local"
 
 
-def test_a_file_that_is_left_out_is_a_candidate_with_its_reason() -> None:
+def test_skipped_files_are_candidates() -> None:
     skipped = Problem(f"{MINE}/a.md", 3, "the head has no description", False)
     second = Problem(f"{THEIRS}/z.md", 2, f"has the name of {THEIRS}/a.md", False, DUPLICATE)
     other = Problem(f"{THEIRS}/y.md", 2, f"has the name of {THEIRS}/b.md", False, DUPLICATE)
@@ -299,7 +299,7 @@ def test_a_file_that_is_left_out_is_a_candidate_with_its_reason() -> None:
     assert not any(path == f"{THEIRS}/y.md" for _, path, _ in rows)
 
 
-def test_an_entry_of_a_place_that_nobody_lists_is_still_a_candidate() -> None:
+def test_alias_is_a_candidate() -> None:
     found = catalog(entry("a", ALIAS, path="/p/hocket.toml", target="/bin/a"), entry("a", GLOBAL))
     rows = [(row["verdict"], row["source"]) for row in why(found, "a")["candidates"]]
     assert rows[0] == ("used", ALIAS)
@@ -327,7 +327,7 @@ def test_each_property_has_its_file_and_line() -> None:
     assert fields["instructions"]["path"] == f"{MINE}/a.md"
 
 
-def test_what_nobody_says_is_the_default_or_the_configurations() -> None:
+def test_missing_field_has_default_or_configured_value() -> None:
     found = catalog(written(name="a"))
     assert fields_of(found, "a")["permission_mode"]["value"] == "acceptEdits"
     assert fields_of(found, "a")["permission_mode"]["origin"] == "default"
@@ -337,7 +337,7 @@ def test_what_nobody_says_is_the_default_or_the_configurations() -> None:
         assert (told["value"], told["origin"], told["path"]) == (value, "configuration", "/u/config.toml")
 
 
-def test_an_alias_that_only_adds_has_the_last_word_and_says_what_it_replaces() -> None:
+def test_alias_value_names_the_replaced_value() -> None:
     found = catalog(written(name="a", model="opus"))
     alias = AgentConfig("/p/hocket.toml", model="haiku", args=("--max-turns", "5"), default_prompt="Go on.")
     fields = fields_of(found, "a", Config(agents={"a": alias}))
@@ -348,14 +348,14 @@ def test_an_alias_that_only_adds_has_the_last_word_and_says_what_it_replaces() -
     assert fields["prompt"]["instead_of"] is None
 
 
-def test_an_alias_for_a_program_has_no_defaults_of_claudes() -> None:
+def test_program_alias_has_no_claude_defaults() -> None:
     program = entry("a", ALIAS, path="/p/hocket.toml", target="/bin/a", lines={})
     assert "permission_mode" not in fields_of(catalog(program), "a")
     claude = entry("a", ALIAS, path="/p/hocket.toml", target="/q/.claude/agents/b", lines={})
     assert "permission_mode" in fields_of(catalog(claude), "a")
 
 
-def test_what_needs_trust_comes_with_the_line_to_type() -> None:
+def test_missing_trust_has_its_command() -> None:
     found = catalog(entry("a", PROJECT, path="/p x/.claude/agents/a.md"))
     told = why(found, "a", needs=("it asks for hooks",))
     assert told["needs_trust"] == ["it asks for hooks"]
@@ -366,5 +366,5 @@ def test_what_needs_trust_comes_with_the_line_to_type() -> None:
 @pytest.mark.parametrize(
     ("key", "spelled"), [("permissionMode", "permission_mode"), ("tools", "tools"), ("allowed-tools", "allowed_tools")]
 )
-def test_keys_are_told_in_one_spelling(key: str, spelled: str) -> None:
+def test_keys_are_normalised_to_snake_case(key: str, spelled: str) -> None:
     assert report.spelled(key) == spelled

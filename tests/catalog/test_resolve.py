@@ -28,7 +28,7 @@ from hocket.trust.approvals import Approvals
 from hocket.trust.check import ConfiguredArguments, authorize, check_arguments
 
 NOTHING = Config()
-NOBODYS = "/nonexistent/home"
+MISSING_HOME = "/nonexistent/home"
 
 
 def program(path: Path, mode: int = 0o755) -> Path:
@@ -39,7 +39,7 @@ def program(path: Path, mode: int = 0o755) -> Path:
 
 
 def environment(*folders: Path, home: Path | None = None, **more: str) -> dict[str, str]:
-    return {"PATH": ":".join(map(str, folders)), "HOME": str(home or NOBODYS), **more}
+    return {"PATH": ":".join(map(str, folders)), "HOME": str(home or MISSING_HOME), **more}
 
 
 def found(name: str, cwd: str, env: dict[str, str], config: Config) -> Agent:
@@ -65,7 +65,7 @@ def aliases(**agents: AgentConfig) -> Config:
 
 
 @pytest.mark.req("S1-02", "S1-11")
-def test_a_name_is_looked_up_in_the_callers_path_in_order(tmp_path: Path) -> None:
+def test_name_is_looked_up_in_callers_path(tmp_path: Path) -> None:
     first, second = program(tmp_path / "1" / "tool"), program(tmp_path / "2" / "tool")
     only = program(tmp_path / "2" / "other")
     folders = (tmp_path / "1", tmp_path / "2")
@@ -75,27 +75,27 @@ def test_a_name_is_looked_up_in_the_callers_path_in_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.req("S1-02")
-def test_this_processs_own_path_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_hocket_itself_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "ours" / "tool")
     monkeypatch.setenv("PATH", str(tmp_path / "ours"))
     assert isinstance(refused("tool", tmp_path, tmp_path / "theirs"), ProgramNotFound)
 
 
-def test_directories_and_plain_files_on_path_are_passed_over(tmp_path: Path) -> None:
+def test_only_executable_files_on_path_count(tmp_path: Path) -> None:
     (tmp_path / "1" / "tool").mkdir(parents=True)
     program(tmp_path / "2" / "tool", 0o644)
     right = program(tmp_path / "3" / "tool")
     assert find("tool", tmp_path, *(tmp_path / n for n in "123")).path == str(right)
 
 
-def test_relative_and_empty_entries_of_path_mean_the_callers_directory(tmp_path: Path) -> None:
+def test_relative_path_entries_mean_the_callers_directory(tmp_path: Path) -> None:
     inside, here = program(tmp_path / "bin" / "tool"), program(tmp_path / "here")
     assert found("tool", str(tmp_path), environment(Path("bin")), NOTHING).path == str(inside)
     assert found("here", str(tmp_path), environment() | {"PATH": "/nowhere:"}, NOTHING).path == str(here)
 
 
-def test_without_a_path_the_usual_places_are_searched(tmp_path: Path) -> None:
-    assert found("sh", str(tmp_path), {"HOME": NOBODYS}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
+def test_default_path_is_searched_without_path(tmp_path: Path) -> None:
+    assert found("sh", str(tmp_path), {"HOME": MISSING_HOME}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
 
 
 @pytest.mark.req("S1-B20", "S3-04")
@@ -117,7 +117,7 @@ def test_missing_program_of_alias_says_what_to_install(tmp_path: Path) -> None:
     assert (error.hint or "").startswith("install forge-smith, or correct the path of 'smith'; ")
 
 
-def test_near_misses_are_looked_for_among_aliases_and_chains_too(tmp_path: Path) -> None:
+def test_suggestions_include_aliases_and_chains(tmp_path: Path) -> None:
     chain = ChainConfig("ship-auth", "f", (StepConfig("a"),))
     config = Config(agents={"reviewer": AgentConfig("f")}, chains={"ship-auth": chain})
     assert refused("reviewr", tmp_path, tmp_path, config=config).hint == "did you mean reviewer?"
@@ -126,14 +126,14 @@ def test_near_misses_are_looked_for_among_aliases_and_chains_too(tmp_path: Path)
     )
 
 
-def test_a_chain_in_place_of_an_agent_says_so(tmp_path: Path) -> None:
+def test_chain_named_as_agent_gets_a_hint(tmp_path: Path) -> None:
     config = Config(chains={"ship": ChainConfig("ship", "f", (StepConfig("a"),))})
     hint = refused("ship", tmp_path, tmp_path, config=config).hint or ""
     assert hint.startswith("ship is a chain")
     assert hint.endswith("hocket run --chain ship")
 
 
-def test_a_name_found_only_without_its_execute_bit_says_so(tmp_path: Path) -> None:
+def test_file_without_execute_bit_gets_a_hint(tmp_path: Path) -> None:
     blocked = program(tmp_path / "bin" / "tool", 0o644)
     error = refused("tool", tmp_path, tmp_path / "bin")
     assert error.message == f"{blocked} is not executable"
@@ -141,14 +141,14 @@ def test_a_name_found_only_without_its_execute_bit_says_so(tmp_path: Path) -> No
 
 
 @pytest.mark.req("S1-12", "S1-17")
-def test_an_absolute_path_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_absolute_path_is_used_unchanged(tmp_path: Path) -> None:
     tool = program(tmp_path / "my tools" / "run it")
     assert find(str(tool), Path("/")) == Agent(str(tool), "executable", str(tool), "path")
 
 
 @pytest.mark.req("S1-17")
 @pytest.mark.parametrize("text", ["./tool", "sub/../tool", "../p/tool"])
-def test_a_relative_path_is_relative_to_the_working_directory(tmp_path: Path, text: str) -> None:
+def test_relative_path_starts_at_working_directory(tmp_path: Path, text: str) -> None:
     project = tmp_path / "p"
     tool = program(project / "tool")
     (project / "sub").mkdir()
@@ -157,7 +157,7 @@ def test_a_relative_path_is_relative_to_the_working_directory(tmp_path: Path, te
     assert found.path.startswith("/")
 
 
-def test_a_tilde_means_the_callers_home(tmp_path: Path) -> None:
+def test_tilde_means_the_callers_home(tmp_path: Path) -> None:
     tool = program(tmp_path / "u" / "bin" / "tool")
     assert find("~/bin/tool", Path("/"), home=tmp_path / "u").path == str(tool)
     assert "~/bin/tool" in refused("~/bin/tool", tmp_path).message
@@ -168,7 +168,7 @@ def test_a_tilde_means_the_callers_home(tmp_path: Path) -> None:
     ("make", "words"),
     [("nothing", "does not exist"), ("directory", "is a directory"), ("plain", "not executable"), ("fifo", "regular")],
 )
-def test_a_path_that_cannot_be_executed_says_why(tmp_path: Path, make: str, words: str) -> None:
+def test_unusable_path_error_says_why(tmp_path: Path, make: str, words: str) -> None:
     path = tmp_path / "x"
     if make == "directory":
         path.mkdir()
@@ -183,23 +183,23 @@ def test_a_path_that_cannot_be_executed_says_why(tmp_path: Path, make: str, word
 
 
 @pytest.mark.parametrize("text", [".", "..", "./", "/"])
-def test_a_directory_is_no_program_however_it_is_written(tmp_path: Path, text: str) -> None:
+def test_directory_is_not_a_program(tmp_path: Path, text: str) -> None:
     assert "is a directory" in refused(text, tmp_path).message
 
 
-def test_a_name_too_long_for_the_file_system_is_a_clear_error(tmp_path: Path) -> None:
+def test_too_long_name_is_not_found(tmp_path: Path) -> None:
     assert isinstance(refused("./" + "x" * 5000, tmp_path), ProgramNotFound)
     assert isinstance(refused("x" * 5000, tmp_path, tmp_path), ProgramNotFound)
 
 
 @pytest.mark.req("S1-20")
 @pytest.mark.parametrize("name", ["..x y", "-rf", "--flag", "a b", "a.b", "foo\n", "", "a\0"], ids=ascii)
-def test_what_is_neither_a_name_nor_a_path_is_refused(tmp_path: Path, name: str) -> None:
+def test_neither_name_nor_path_is_refused(tmp_path: Path, name: str) -> None:
     assert isinstance(refused(name, tmp_path, Path("/bin")), ChainSyntaxError | ProgramNotFound)
 
 
 @pytest.mark.req("S1-29", "S1-31", "S1-35", "S1-10")
-def test_an_alias_stands_for_its_path(tmp_path: Path) -> None:
+def test_alias_resolves_to_its_path(tmp_path: Path) -> None:
     tool, named = program(tmp_path / "sub" / "tool"), program(tmp_path / "bin" / "real")
     config = aliases(
         absolute=AgentConfig("f", str(tool)),
@@ -213,14 +213,14 @@ def test_an_alias_stands_for_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S1-32")
-def test_an_alias_without_a_path_and_no_alias_at_all_mean_the_name_itself(tmp_path: Path) -> None:
+def test_alias_without_path_means_its_name(tmp_path: Path) -> None:
     tool = program(tmp_path / "bin" / "tool")
     assert find("tool", tmp_path, tmp_path / "bin", config=aliases(tool=AgentConfig("f"))).path == str(tool)
     assert find("tool", tmp_path, tmp_path / "bin", config=aliases(x=AgentConfig("f"))).path == str(tool)
 
 
 @pytest.mark.req("S1-33")
-def test_an_alias_brings_its_prompt_its_arguments_and_its_source(tmp_path: Path) -> None:
+def test_alias_provides_prompt_arguments_and_source(tmp_path: Path) -> None:
     tool = program(tmp_path / "tool")
     alias = AgentConfig("/etc/x.toml", "./tool", ("-q",), "Do", "do.md", "stdin")
     assert find("t", tmp_path, config=aliases(t=alias)) == Agent(
@@ -228,14 +228,14 @@ def test_an_alias_brings_its_prompt_its_arguments_and_its_source(tmp_path: Path)
     )
 
 
-def test_an_alias_wins_over_a_program_of_the_same_name(tmp_path: Path) -> None:
+def test_alias_wins_over_a_program(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "tool")
     mine = program(tmp_path / "mine")
     config = aliases(tool=AgentConfig("f", str(mine)))
     assert find("tool", tmp_path, tmp_path / "bin", config=config).path == str(mine)
 
 
-def test_an_alias_to_nothing_says_what_it_stands_for(tmp_path: Path) -> None:
+def test_broken_alias_error_names_its_path(tmp_path: Path) -> None:
     assert "./gone" in refused("t", tmp_path, config=aliases(t=AgentConfig("f", "./gone"))).message
 
 
@@ -275,7 +275,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.req("S3-02", "S3-03", "S3-04")
-def test_the_library_comes_after_the_user_s_own(place: Place) -> None:
+def test_user_agent_wins_over_library(place: Place) -> None:
     stock = place.home / ".claude" / "agents-library"
     error = place.refused("reviewer")
     assert isinstance(error, ProgramNotFound)
@@ -301,7 +301,7 @@ def test_the_library_comes_after_the_user_s_own(place: Place) -> None:
         "./.claude/agents/reviewer.md",
     ],
 )
-def test_a_path_to_an_agent_means_claude_in_its_project(place: Place, text: str) -> None:
+def test_definition_path_runs_claude_in_its_project(place: Place, text: str) -> None:
     file = describe(place.project, "reviewer")
     (place.project / "x").mkdir()
     name = text.format(place.project)
@@ -314,13 +314,13 @@ def test_a_path_to_an_agent_means_claude_in_its_project(place: Place, text: str)
 
 
 @pytest.mark.req("S1-14", "S1-17")
-def test_every_other_path_means_a_program_where_the_caller_is(place: Place) -> None:
+def test_other_path_is_a_program(place: Place) -> None:
     found = place.find(str(place.tool))
     assert (found.provider, found.path, found.cwd, found.definition) == ("executable", str(place.tool), None, None)
 
 
 @pytest.mark.req("S1-06")
-def test_the_files_head_has_the_last_word_on_the_name(place: Place) -> None:
+def test_definition_is_found_by_file_or_name(place: Place) -> None:
     describe(place.project, "electron-pro", "electorn.md")
     describe(place.project, "deep", "sub/other.md")
     for text, name in [("electorn", "electron-pro"), ("electron-pro", "electron-pro"), ("deep", "deep")]:
@@ -331,14 +331,14 @@ def test_the_files_head_has_the_last_word_on_the_name(place: Place) -> None:
 
 @pytest.mark.req("S1-19", "S1-20")
 @pytest.mark.parametrize("rest", ["a/b", "a.b", "a b", "x.md.md"])
-def test_a_claude_agent_is_never_executed_as_a_program(place: Place, rest: str) -> None:
+def test_program_below_agents_folder_is_not_executed(place: Place, rest: str) -> None:
     program(place.project / ".claude" / "agents" / rest)
     error = place.refused(f"{place.project}/.claude/agents/{rest}")
     assert (type(error), error.exit_code) == (UsageError, 2)
 
 
 @pytest.mark.req("S1-19")
-def test_a_claude_agent_on_path_or_beside_the_caller_is_not_executed_either(place: Place) -> None:
+def test_program_beside_definition_is_not_executed(place: Place) -> None:
     folder = describe(place.project, "reviewer").parent
     program(folder / "reviewer")
     elsewhere = place.project.parent
@@ -349,14 +349,14 @@ def test_a_claude_agent_on_path_or_beside_the_caller_is_not_executed_either(plac
 
 
 @pytest.mark.req("S1-21")
-def test_a_missing_project_is_refused_by_its_name(place: Place) -> None:
+def test_path_in_missing_project_is_refused(place: Place) -> None:
     error = place.refused("/no/such/.claude/agents/x")
     assert isinstance(error, BadDirectory)
     assert "/no/such does not exist" in error.message
 
 
 @pytest.mark.req("S1-22")
-def test_an_agent_that_is_not_there_is_refused_with_those_that_are(place: Place) -> None:
+def test_missing_definition_error_lists_available_agents(place: Place) -> None:
     path = f"{place.project}/.claude/agents/nosuch"
     error = place.refused(path)
     assert isinstance(error, ProgramNotFound)
@@ -366,7 +366,7 @@ def test_an_agent_that_is_not_there_is_refused_with_those_that_are(place: Place)
     assert place.refused(path).message.endswith("Available agents: a, b")
 
 
-def test_a_file_that_describes_no_agent_says_where_and_why(place: Place) -> None:
+def test_invalid_definition_error_has_line_and_reason(place: Place) -> None:
     file = describe(place.project, "12")
     error = place.refused(".claude/agents/12")
     assert isinstance(error, BadDefinition)
@@ -377,7 +377,7 @@ def test_a_file_that_describes_no_agent_says_where_and_why(place: Place) -> None
 
 
 @pytest.mark.req("S1-02")
-def test_file_with_broken_head_is_named_with_its_line(place: Place) -> None:
+def test_broken_frontmatter_error_has_its_line(place: Place) -> None:
     file = place.project / ".claude/agents/a.md"
     file.parent.mkdir(parents=True)
     file.write_text("---\nname: reviewer\ndescription: x\n  - broken: [\n---\nReview.\n")
@@ -388,7 +388,7 @@ def test_file_with_broken_head_is_named_with_its_line(place: Place) -> None:
 
 
 @pytest.mark.req("S1-02")
-def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_program(place: Place) -> None:
+def test_name_lookup_follows_the_documented_order(place: Place) -> None:
     trusting = Config(trusted_folders=(str(place.project),))
     assert place.find("tool").source == "PATH"
     assert place.find("claude").source == "cli"
@@ -409,7 +409,7 @@ def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_
 
 
 @pytest.mark.req("S1-02", "S2-19")
-def test_an_agent_that_came_along_yields_to_a_program_and_one_that_was_written_does_not(place: Place) -> None:
+def test_program_wins_only_over_default_agent(place: Place) -> None:
     home = place.home / "state"
     home.mkdir()
     seed(home)
@@ -421,7 +421,7 @@ def test_an_agent_that_came_along_yields_to_a_program_and_one_that_was_written_d
     assert place.find("planner", config).source == "config"
 
 
-def test_a_name_found_further_up_works_in_its_project(place: Place) -> None:
+def test_agent_found_above_runs_in_its_project(place: Place) -> None:
     (place.project / ".git").mkdir()
     inner = place.project / "src"
     inner.mkdir()
@@ -429,12 +429,12 @@ def test_a_name_found_further_up_works_in_its_project(place: Place) -> None:
     assert place.find("reviewer", cwd=inner).cwd == str(place.project)
 
 
-def test_the_clis_own_name_means_it_without_a_definition(place: Place) -> None:
+def test_name_claude_means_the_bare_cli(place: Place) -> None:
     found = place.find("claude")
     assert (found.provider, found.path, found.definition, found.cwd) == ("claude", str(place.cli), None, None)
 
 
-def test_the_caller_may_name_the_cli(place: Place) -> None:
+def test_environment_of_caller_selects_the_cli(place: Place) -> None:
     other = program(place.project / "tools" / "other")
     for wanted in (str(other), "tools/other", "./tools/other"):
         assert place.find("claude", HOCKET_CLAUDE=wanted).path == str(other)
@@ -443,7 +443,7 @@ def test_the_caller_may_name_the_cli(place: Place) -> None:
 
 
 @pytest.mark.req("S1-B20")
-def test_without_the_cli_the_error_says_how_to_get_one(place: Place) -> None:
+def test_missing_cli_error_has_a_hint(place: Place) -> None:
     describe(place.project, "reviewer")
     for name in ("claude", "reviewer", ".claude/agents/reviewer"):
         error = place.refused(name, PATH="/nowhere")
@@ -455,7 +455,7 @@ def test_without_the_cli_the_error_says_how_to_get_one(place: Place) -> None:
 
 
 @pytest.mark.req("S1-31", "S1-32", "S1-33")
-def test_an_alias_of_an_agent_brings_what_it_says(place: Place) -> None:
+def test_agent_alias_provides_its_settings(place: Place) -> None:
     describe(place.project, "reviewer")
     config = aliases(
         far=AgentConfig("f", ".claude/agents/reviewer", ("-x",), "Do", "do.md", model="opus", allowed_tools="Read"),
@@ -470,13 +470,13 @@ def test_an_alias_of_an_agent_brings_what_it_says(place: Place) -> None:
     assert {found.definition.name for found in (far, near, same) if found.definition} == {"reviewer"}
 
 
-def test_near_misses_are_looked_for_among_definitions_too(place: Place) -> None:
+def test_suggestions_include_definitions(place: Place) -> None:
     describe(place.project, "reviewer")
     assert place.refused("reviewr").hint == "did you mean reviewer?"
     assert place.refused(".claude/agents/reviewr").hint == "did you mean reviewer?"
 
 
-def test_only_what_can_be_typed_is_suggested_and_else_where_all_are_listed(place: Place) -> None:
+def test_suggestions_can_be_typed(place: Place) -> None:
     (place.project / ".claude/agents").mkdir(parents=True)
     (place.project / ".claude/agents/a.md").write_text("---\nname: Code Reviewer\ndescription: d\n---\nReview.\n")
     assert place.refused("code-reviewer").hint == "did you mean Code-Reviewer?"
@@ -489,34 +489,34 @@ def test_only_what_can_be_typed_is_suggested_and_else_where_all_are_listed(place
 
 # --- Trust --------------------------------------------------------------------------------------------------
 
-GREEDY = {
+PRIVILEGES = {
     "hooks": "hooks: {Stop: [{hooks: [{type: command, command: x}]}]}",
     "MCP servers": "mcpServers: [{one: {command: x}}]",
     "bypassPermissions": "permissionMode: bypassPermissions",
 }
 
 
-@pytest.mark.parametrize("wish", GREEDY)
+@pytest.mark.parametrize("privilege", PRIVILEGES)
 @pytest.mark.parametrize("text", ["greedy", ".claude/agents/greedy", "alias"])
-def test_a_project_that_nobody_trusts_gets_no_hooks_servers_or_bypass(place: Place, wish: str, text: str) -> None:
-    describe(place.project, "greedy", more=GREEDY[wish])
+def test_untrusted_project_agent_gets_no_privileges(place: Place, privilege: str, text: str) -> None:
+    describe(place.project, "greedy", more=PRIVILEGES[privilege])
     config = aliases(alias=AgentConfig("f", ".claude/agents/greedy"))
     error = place.refused(text, config)
     assert (type(error), error.exit_code) == (NotTrusted, 4)
-    assert wish in error.message
+    assert privilege in error.message
     assert (error.hint or "").endswith(f"hocket trust {place.project}/.claude/agents/greedy.md")
     trusting = Config(agents=config.agents, trusted_folders=(str(place.project.parent),))
     assert place.find(text, trusting).trusted is True
 
 
-def test_the_users_own_definitions_may_ask_for_everything(place: Place) -> None:
-    describe(place.home, "mine", more="\n".join(GREEDY.values()))
+def test_user_definitions_need_no_approval(place: Place) -> None:
+    describe(place.home, "mine", more="\n".join(PRIVILEGES.values()))
     assert place.find("mine").trusted is False
     found = place.find("~/.claude/agents/mine")
     assert (found.cwd, found.provider) == (str(place.home), "claude")
 
 
-def test_a_folder_is_trusted_by_where_it_really_is(place: Place, tmp_path: Path) -> None:
+def test_trusted_folder_is_compared_by_real_path(place: Place, tmp_path: Path) -> None:
     trusting = Config(trusted_folders=(str(tmp_path / "good"),))
     (tmp_path / "good").mkdir()
     (tmp_path / "goodbye").mkdir()
@@ -530,7 +530,7 @@ def test_a_folder_is_trusted_by_where_it_really_is(place: Place, tmp_path: Path)
         assert place.find("claude", trusting, cwd).trusted is expected
 
 
-def test_trust_is_in_the_folder_that_an_agent_works_in_and_a_link_leads_elsewhere(place: Place, tmp_path: Path) -> None:
+def test_trust_of_linked_directory_follows_its_target(place: Place, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     (mine / ".git").mkdir(parents=True)
     theirs.mkdir()
@@ -539,15 +539,15 @@ def test_trust_is_in_the_folder_that_an_agent_works_in_and_a_link_leads_elsewher
     for folder, behind in [(mine, False), (theirs, True)]:
         trusting = Config(trusted_folders=(str(folder),))
         assert place.find("claude", trusting, mine / "link").trusted is behind
-    # The CLI goes up from where it really is, and so does whoever looks for its agents.
+    # The CLI searches upwards from the real path, and Hocket searches the same folders.
     assert isinstance(place.refused("reviewer", NOTHING, mine / "link"), ProgramNotFound)
 
 
-def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) -> None:
+def test_trusted_subfolder_does_not_trust_its_project(place: Place) -> None:
     (place.project / ".git").mkdir()
     inner = place.project / "src"
     inner.mkdir()
-    describe(place.project, "greedy", more=GREEDY["hooks"])
+    describe(place.project, "greedy", more=PRIVILEGES["hooks"])
     describe(place.project, "modest")
     trusting = Config(trusted_folders=(str(inner),))
     assert isinstance(place.refused("greedy", trusting, inner), NotTrusted)
@@ -565,7 +565,7 @@ WORDS = {"permission_mode": "permission mode", "allowed_tools": "allowed_tools"}
         {"allowed_tools": "Bash"},
     ],
 )
-def test_only_the_users_own_alias_may_do_without_questions(place: Place, asking: dict[str, Any]) -> None:
+def test_project_alias_cannot_widen_permissions(place: Place, asking: dict[str, Any]) -> None:
     project = str(place.project)
     theirs = AgentConfig("/p/hocket.toml", "claude", project=project, **asking)
     error = place.refused("a", aliases(a=theirs))
@@ -578,7 +578,7 @@ def test_only_the_users_own_alias_may_do_without_questions(place: Place, asking:
     assert place.find("a", aliases(a=mine)).permission_mode == asking.get("permission_mode")
 
 
-def test_an_aliass_tools_are_of_no_concern_where_it_means_a_program(place: Place) -> None:
+def test_tools_of_a_program_alias_are_ignored(place: Place) -> None:
     theirs = AgentConfig("/p/hocket.toml", "tool", allowed_tools="Bash", project=str(place.project))
     assert place.find("a", aliases(a=theirs)).provider == "executable"
 
@@ -597,7 +597,7 @@ WIDE = ("--settings", "{}")
     ],
     ids=["theirs", "harmless", "nothing", "mine", "program"],
 )
-def test_arguments_of_a_project_s_may_not_let_claude_do_more(
+def test_project_arguments_cannot_widen_permissions(
     place: Place, name: str, project: str | None, args: tuple[str, ...], refused: bool
 ) -> None:
     folder = project.format(place.project) if project else None
@@ -608,7 +608,7 @@ def test_arguments_of_a_project_s_may_not_let_claude_do_more(
     check_arguments(given, agent, "acceptEdits", Approvals(Config(trusted_folders=(str(place.project),))))
 
 
-def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_would_allow_it(place: Place) -> None:
+def test_refused_argument_error_names_file_and_command(place: Place) -> None:
     given = ConfiguredArguments("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
     with pytest.raises(NotTrusted) as caught:
         check_arguments(given, place.find("claude"), "acceptEdits", Approvals(NOTHING))
@@ -623,9 +623,7 @@ def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_woul
     ("head", "alias", "refused"),
     [("", None, False), ("permissionMode: plan", None, True), ("permissionMode: plan", "acceptEdits", False)],
 )
-def test_a_mode_among_the_arguments_is_measured_by_the_one_the_agent_has(
-    place: Place, head: str, alias: str | None, refused: bool
-) -> None:
+def test_mode_argument_is_compared_with_agent_mode(place: Place, head: str, alias: str | None, refused: bool) -> None:
     describe(place.home, "mine", more=head)
     agent = place.find("a", aliases(a=AgentConfig("f", "mine", permission_mode=alias)))
     given = ConfiguredArguments("f", str(place.project), ("--permission-mode", "acceptEdits"))
@@ -633,6 +631,6 @@ def test_a_mode_among_the_arguments_is_measured_by_the_one_the_agent_has(
         check_arguments(given, agent, "acceptEdits", Approvals(NOTHING))
 
 
-def test_an_aliass_mode_stands_above_the_one_that_a_definition_asks_for(place: Place) -> None:
-    describe(place.project, "greedy", more=GREEDY["bypassPermissions"])
+def test_alias_mode_overrides_the_definition(place: Place) -> None:
+    describe(place.project, "greedy", more=PRIVILEGES["bypassPermissions"])
     assert place.find("a", aliases(a=AgentConfig("f", "greedy", permission_mode="plan"))).permission_mode == "plan"

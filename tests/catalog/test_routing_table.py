@@ -1,4 +1,4 @@
-"""The routing table: its shape, its counts, what it says about what is hidden, and that it is nobody else's."""
+"""The routing table: its shape, its counts, shadowed agents, and its independence from the catalog."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def catalog(*entries: AgentEntry, problems: Sequence[Problem] = (), places: Sequ
 
 
 @pytest.mark.req("S4-14")
-def test_an_empty_catalog_has_every_key_all_the_same() -> None:
+def test_empty_catalog_has_every_key() -> None:
     table = routing_table(catalog())
     assert table["by_name"] == {}
     assert table["by_tags"] == {}
@@ -54,7 +54,7 @@ def test_an_empty_catalog_has_every_key_all_the_same() -> None:
 
 
 @pytest.mark.req("S4-07", "S4-10")
-def test_a_global_agent_has_the_documented_fields() -> None:
+def test_global_agent_has_the_documented_fields() -> None:
     found = entry(
         "a", description="Does it", tags=("x",), delegates_to=("b",), version="2.0", metadata={"color": "red"}
     )
@@ -78,13 +78,13 @@ def test_a_global_agent_has_the_documented_fields() -> None:
 
 
 @pytest.mark.req("S4-07")
-def test_what_a_file_does_not_say_has_its_default() -> None:
+def test_missing_field_has_its_default() -> None:
     row = routing_table(catalog(entry("a")))["by_name"]["a"]
     assert (row["description"], row["tags"], row["delegates_to"], row["version"]) == ("", [], [], "1.0.0")
 
 
 @pytest.mark.req("S4-11")
-def test_a_project_agent_with_a_name_of_its_own_overrides_nothing() -> None:
+def test_project_agent_with_own_name_overrides_nothing() -> None:
     row = routing_table(catalog(entry("a", PROJECT), entry("b")))["by_name"]["a"]
     assert (row["location"], row["source"], row["overridden"]) == ("project-local", "project-local-only", False)
     assert row["project"] == "/p"
@@ -92,7 +92,7 @@ def test_a_project_agent_with_a_name_of_its_own_overrides_nothing() -> None:
 
 
 @pytest.mark.req("S4-12", "S4-16", "S4-19")
-def test_a_project_agent_with_a_globals_name_replaces_it() -> None:
+def test_project_agent_replaces_a_global_one() -> None:
     table = routing_table(catalog(entry("a", PROJECT), entry("a"), entry("b")))
     row = table["by_name"]["a"]
     assert (row["location"], row["source"], row["overridden"]) == ("project-local", "project-local-override", True)
@@ -106,7 +106,7 @@ def test_a_project_agent_with_a_globals_name_replaces_it() -> None:
 
 
 @pytest.mark.req("S4-15", "S4-51")
-def test_every_tag_lists_its_agents_in_order() -> None:
+def test_each_tag_lists_its_agents_in_order() -> None:
     tagged = [entry("b", tags=("z", "y", "z")), entry("a", PROJECT, tags=("y",)), entry("c")]
     table = routing_table(catalog(*tagged))
     assert table["by_tags"] == {"y": ["a", "b"], "z": ["b"]}
@@ -114,7 +114,7 @@ def test_every_tag_lists_its_agents_in_order() -> None:
 
 
 @pytest.mark.req("S4-17", "S4-47")
-def test_counts_are_those_of_the_two_documented_places_and_agree_with_the_lists() -> None:
+def test_counts_agree_with_the_lists() -> None:
     both = [entry("one", PROJECT), entry("one"), entry("two", PROJECT), entry("three"), entry("four")]
     others = [entry("five", LIBRARY), entry("six", CONFIG), entry("seven", PLUGIN), entry("eight", MANAGED)]
     table = routing_table(catalog(*both, *others, entry("nine", ALIAS)))
@@ -130,7 +130,7 @@ def test_counts_are_those_of_the_two_documented_places_and_agree_with_the_lists(
     assert sorted(name for names in lists.values() for name in names) == sorted(table["by_name"])
 
 
-def test_places_that_have_nothing_are_not_listed_beyond_the_documented_three() -> None:
+def test_empty_locations_beyond_documented_are_omitted() -> None:
     table = routing_table(catalog(entry("a")))
     assert set(table["by_location"]) == {"global-only", "project-local-only", "project-local-override"}
     assert table["library_count"] == 0
@@ -139,7 +139,7 @@ def test_places_that_have_nothing_are_not_listed_beyond_the_documented_three() -
 # --- What is hidden -----------------------------------------------------------------------------------------
 
 
-def test_every_loser_is_told_with_the_file_that_won() -> None:
+def test_shadowed_agents_name_the_winner() -> None:
     far = entry("a", PROJECT, path="/far/.claude/agents/a.md")
     table = routing_table(catalog(entry("a", ALIAS, path="/p/hocket.toml"), far, entry("a"), entry("a", LIBRARY)))
     assert table["shadowed"] == [
@@ -152,7 +152,7 @@ def test_every_loser_is_told_with_the_file_that_won() -> None:
     ]
 
 
-def test_an_agent_stands_in_the_list_of_its_winner_alone() -> None:
+def test_agent_is_listed_at_its_winner_only() -> None:
     table = routing_table(catalog(entry("a", ALIAS), entry("a", PROJECT), entry("a")))
     assert table["by_location"]["alias"] == ["a"]
     assert table["by_location"]["project-local-override"] == table["by_location"]["global-only"] == []
@@ -160,7 +160,7 @@ def test_an_agent_stands_in_the_list_of_its_winner_alone() -> None:
     assert not table["by_name"]["a"]["overridden"]
 
 
-def test_a_project_that_hides_only_a_farther_project_overrides_nothing() -> None:
+def test_nearer_project_agent_is_no_override() -> None:
     far = entry("a", PROJECT, path="/far/.claude/agents/a.md")
     row = routing_table(catalog(entry("a", PROJECT), far))["by_name"]["a"]
     assert (row["source"], row["overridden"]) == ("project-local-only", False)
@@ -184,12 +184,12 @@ def test_a_project_that_hides_only_a_farther_project_overrides_nothing() -> None
         ("٣.0", "1.0", None),
     ],
 )
-def test_versions_are_compared_as_versions(project: str, hidden: str, expected: str | None) -> None:
+def test_versions_are_compared_by_semver_rules(project: str, hidden: str, expected: str | None) -> None:
     assert newer(project, hidden) == expected
 
 
 @pytest.mark.req("S4-54")
-def test_an_override_says_which_of_the_two_is_newer() -> None:
+def test_override_says_which_version_is_newer() -> None:
     table = routing_table(catalog(entry("a", PROJECT, version="1.2.0"), entry("a", version="1.10.0")))
     assert table["by_name"]["a"]["version"] == "1.2.0"
     (override,) = table["overrides"]
@@ -200,7 +200,7 @@ def test_an_override_says_which_of_the_two_is_newer() -> None:
 # --- The rest -----------------------------------------------------------------------------------------------
 
 
-def test_an_agent_behind_a_linked_file_or_folder_is_marked() -> None:
+def test_linked_agent_is_marked() -> None:
     links = [
         Problem("/home/me/.claude/agents/a.md", None, "is a link", True, LINKED),
         Problem("/home/me/.claude/agents/team", None, "is a link", True, LINKED),
@@ -220,7 +220,7 @@ def test_problems_are_sorted_by_path_and_line() -> None:
     ]
 
 
-def test_what_needs_approval_is_asked_for_the_winner() -> None:
+def test_approval_is_checked_for_the_winner() -> None:
     found = catalog(entry("a", PROJECT), entry("a"), entry("b"))
     rows = routing_table(found, lambda one: (("shadows",), ("/f",)) if one.project else ((), ()))["by_name"]
     assert (rows["a"]["needs_trust"], rows["b"]["needs_trust"]) == (["shadows"], [])
@@ -228,7 +228,7 @@ def test_what_needs_approval_is_asked_for_the_winner() -> None:
 
 
 @pytest.mark.req("S4-35")
-def test_whoever_changes_a_table_changes_nothing_else() -> None:
+def test_changing_a_table_leaves_the_catalog_unchanged() -> None:
     metadata: dict[str, Any] = {"hooks": {"Stop": [{"hooks": []}]}}
     found = catalog(entry("a", tags=("x",), metadata=metadata))
     table = routing_table(found)
@@ -241,7 +241,7 @@ def test_whoever_changes_a_table_changes_nothing_else() -> None:
     assert again["by_location"]["global-only"] == ["a"]
 
 
-def test_whatever_a_head_holds_can_be_said_in_json() -> None:
+def test_odd_metadata_becomes_valid_json() -> None:
     odd = {1: float("nan"), "big": 1 << 20000, "bytes": b"x", "when": (1, None, True), None: {"deep": [1.5]}}
     said = json.loads(json.dumps(plain(odd), allow_nan=False))
     assert said["1"] == "nan"

@@ -1,4 +1,4 @@
-"""The cases that the fourth document names: its five tests with their figures, and its six situations."""
+"""The cases of the specification: its five tests with their figures, and its six situations."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def define(folder: Path, *names: str) -> None:
 
 
 @pytest.mark.req("S4-27")
-def test_globals_alone(agents: AgentWorld) -> None:
+def test_global_agents_are_counted(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
     assert counts(agents) == (3, 3, 0)
     assert agents.table()["overrides"] == []
 
 
 @pytest.mark.req("S4-28")
-def test_globals_and_others_of_the_project(agents: AgentWorld) -> None:
+def test_project_agents_add_to_global_agents(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
     define(agents.locals, "project-engineer", "custom-tool")
     assert counts(agents) == (5, 3, 2)
@@ -47,7 +47,7 @@ def test_globals_and_others_of_the_project(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-29", "S4-19")
-def test_a_collision_is_won_by_the_project(agents: AgentWorld) -> None:
+def test_project_agent_overrides_global_agent(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
     define(agents.locals, "software-architect", "project-engineer")
     assert counts(agents) == (4, 2, 2)
@@ -61,7 +61,7 @@ def test_a_collision_is_won_by_the_project(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-30", "S4-09")
-def test_an_empty_folder_of_the_project(agents: AgentWorld) -> None:
+def test_empty_project_folder_adds_no_agents(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect")
     agents.locals.mkdir(parents=True)
     assert counts(agents) == (2, 2, 0)
@@ -69,7 +69,7 @@ def test_an_empty_folder_of_the_project(agents: AgentWorld) -> None:
 
 
 @pytest.mark.req("S4-31", "S4-04")
-def test_what_is_deprecated_does_not_count_in_either_place(agents: AgentWorld) -> None:
+def test_deprecated_files_are_not_counted(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect")
     define(agents.locals, "project-engineer")
     write(agents.globals, "old-tool", file="old-tool.md.deprecated")
@@ -82,14 +82,14 @@ def test_what_is_deprecated_does_not_count_in_either_place(agents: AgentWorld) -
 
 
 @pytest.mark.req("S4-21", "S4-08")
-def test_a_project_without_claudes_folder_has_the_globals_and_no_problem(agents: AgentWorld) -> None:
+def test_project_without_claude_folder_has_globals(agents: AgentWorld) -> None:
     define(agents.globals, "a")
     assert counts(agents) == (1, 1, 0)
     assert agents.table()["problems"] == []
 
 
 @pytest.mark.req("S4-22", "S4-08")
-def test_a_project_whose_claude_folder_has_no_agents_is_nothing_special(agents: AgentWorld) -> None:
+def test_claude_folder_without_agents_has_globals(agents: AgentWorld) -> None:
     define(agents.globals, "a")
     (agents.project / ".claude").mkdir()
     assert counts(agents) == (1, 1, 0)
@@ -97,7 +97,7 @@ def test_a_project_whose_claude_folder_has_no_agents_is_nothing_special(agents: 
 
 
 @pytest.mark.req("S4-23")
-def test_both_places_without_a_collision_are_all_there(agents: AgentWorld) -> None:
+def test_both_places_are_merged_without_overrides(agents: AgentWorld) -> None:
     define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
     define(agents.locals, "project-engineer", "custom-linter")
     table = agents.table()
@@ -107,7 +107,7 @@ def test_both_places_without_a_collision_are_all_there(agents: AgentWorld) -> No
 
 
 @pytest.mark.req("S4-24")
-def test_an_agent_of_the_project_alone_is_the_projects(agents: AgentWorld) -> None:
+def test_project_only_agent_is_marked(agents: AgentWorld) -> None:
     define(agents.globals, "a")
     define(agents.locals, "project-engineer")
     row = agents.table()["by_name"]["project-engineer"]
@@ -115,7 +115,7 @@ def test_an_agent_of_the_project_alone_is_the_projects(agents: AgentWorld) -> No
 
 
 @pytest.mark.req("S4-25")
-def test_nothing_anywhere_is_an_error_that_says_where_was_looked_and_what_to_do(agents: AgentWorld) -> None:
+def test_no_agents_error_lists_searched_folders(agents: AgentWorld) -> None:
     agents.globals.mkdir(parents=True)
     found = agents.catalog()
     assert found.ranked == {}
@@ -129,7 +129,7 @@ def test_nothing_anywhere_is_an_error_that_says_where_was_looked_and_what_to_do(
 
 
 @pytest.mark.req("S4-25")
-def test_files_that_do_not_count_are_nothing_either(agents: AgentWorld) -> None:
+def test_invalid_files_do_not_count(agents: AgentWorld) -> None:
     agents.globals.mkdir(parents=True)
     (agents.globals / "broken.md").write_text("no head at all")
     with pytest.raises(NoAgentsFound):
@@ -138,13 +138,13 @@ def test_files_that_do_not_count_are_nothing_either(agents: AgentWorld) -> None:
 
 @pytest.mark.req("S4-25")
 @pytest.mark.parametrize("place", ["globals", "locals", "library"])
-def test_one_agent_in_any_place_is_enough(agents: AgentWorld, place: str) -> None:
+def test_one_agent_in_any_folder_is_enough(agents: AgentWorld, place: str) -> None:
     define(getattr(agents, place), "a")
     require_agents(agents.catalog())
 
 
 @pytest.mark.req("S4-26")
-def test_a_missing_global_folder_is_no_error_unless_one_is_strict(agents: AgentWorld) -> None:
+def test_missing_global_folder_fails_only_when_strict(agents: AgentWorld) -> None:
     define(agents.locals, "a")
     assert counts(agents) == (1, 0, 1)
     require_agents(agents.catalog())
@@ -157,6 +157,6 @@ def test_a_missing_global_folder_is_no_error_unless_one_is_strict(agents: AgentW
 
 
 @pytest.mark.req("S4-26")
-def test_strict_has_nothing_against_an_empty_folder(agents: AgentWorld) -> None:
+def test_strict_accepts_an_empty_folder(agents: AgentWorld) -> None:
     agents.globals.mkdir(parents=True)
     assert agents.catalog(strict=True).ranked == {}

@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.req("S3-54", "S3-55")
-def test_servers_of_all_files_are_merged_and_the_nearer_one_counts(place: Place) -> None:
+def test_nearer_server_of_a_name_wins(place: Place) -> None:
     local = {str(place.repository): {"mcpServers": {"l": server("local"), "z": server("local")}}}
     place.users(local, u=server("user"), x=server("user"), y=server("user"), z=server("user"))
     place.theirs(place.repository, r=server("root"), x=server("root"), y=server("root"), z=server("root"))
@@ -65,13 +65,13 @@ def test_servers_of_all_files_are_merged_and_the_nearer_one_counts(place: Place)
 
 
 @pytest.mark.req("S3-54")
-def test_a_project_that_nobody_vouches_for_adds_none(place: Place) -> None:
+def test_untrusted_project_adds_no_servers(place: Place) -> None:
     place.users({str(place.repository): {"mcpServers": {"l": server("local")}}}, x=server("user"))
     place.theirs(place.repository, r=server("root"), x=server("root"))
     assert place.tags(trusted=False) == {"x": "user", "l": "local"}
 
 
-def test_what_lies_above_the_repository_or_around_a_plain_directory_is_not_read(place: Place) -> None:
+def test_servers_outside_the_repository_are_not_read(place: Place) -> None:
     place.theirs(place.root / "top", above=server("above"))
     assert place.tags() == {}
     (place.repository / ".git").rmdir()
@@ -79,7 +79,7 @@ def test_what_lies_above_the_repository_or_around_a_plain_directory_is_not_read(
     assert (place.tags(), place.tags(place.repository)) == ({}, {"r": "root"})
 
 
-def test_the_users_own_for_a_project_are_found_by_its_real_path(place: Place) -> None:
+def test_user_servers_of_project_use_real_path(place: Place) -> None:
     (place.root / "link").symlink_to(place.repository)
     place.users({str(place.repository): {"mcpServers": {"l": server("local")}}})
     assert place.tags(place.root / "link") == {"l": "local"}
@@ -87,7 +87,7 @@ def test_the_users_own_for_a_project_are_found_by_its_real_path(place: Place) ->
     assert place.tags() == {}
 
 
-def test_a_variable_moves_the_users_file_and_an_older_file_hides_it(place: Place) -> None:
+def test_user_file_location_follows_the_cli(place: Place) -> None:
     place.users(u=server("user"))
     put(place.root / "moved/.claude.json", {"mcpServers": {"m": server("moved")}})
     assert place.tags(CLAUDE_CONFIG_DIR=str(place.root / "moved")) == {"m": "moved"}
@@ -96,7 +96,7 @@ def test_a_variable_moves_the_users_file_and_an_older_file_hides_it(place: Place
     assert resolve_servers(FileProbe(), str(place.deep), {}, trusted=False) == ({}, [])
 
 
-def test_what_the_user_switched_off_stays_off(place: Place) -> None:
+def test_disabled_servers_are_left_out(place: Place) -> None:
     off = {"disabledMcpServers": ["u"], "disabledMcpjsonServers": ["r"]}
     place.users({str(place.repository): off}, u=server("user"), v=server("user"))
     place.theirs(place.repository, r=server("root"), s=server("root"), t=server("root"))
@@ -110,7 +110,7 @@ def test_what_the_user_switched_off_stays_off(place: Place) -> None:
     ["{broken", "[]", {"mcpServers": 7}, {"mcpServers": ["x"]}, b"\xff", "[" * 50_000],
     ids=lambda v: repr(v)[:20],
 )
-def test_a_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) -> None:
+def test_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) -> None:
     place.users(u=server("user"))
     path = put(place.repository / ".mcp.json", "" if isinstance(content, bytes) else content)
     if isinstance(content, bytes):
@@ -121,20 +121,20 @@ def test_a_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) 
 
 @pytest.mark.req("S3-55")
 @pytest.mark.parametrize("bad", [{"nonsense": 1}, 5, None, {"command": 7}], ids=repr)
-def test_one_malformed_server_is_skipped_and_no_other(place: Place, bad: Any) -> None:
+def test_malformed_server_is_skipped_alone(place: Place, bad: Any) -> None:
     place.theirs(place.repository, bad=bad, good=server("good"), far={"type": "http", "url": "http://127.0.0.1:1/"})
     servers, faults = place.resolved()
     assert set(servers) == {"good", "far"}
     assert ["'bad'" in fault.reason for fault in faults] == [True]
 
 
-def test_a_file_beyond_all_bounds_is_not_read(place: Place) -> None:
+def test_oversize_server_file_is_not_read(place: Place) -> None:
     put(place.home / ".claude.json", json.dumps({"mcpServers": {"u": server("user")}}) + " " * (8 * 1024 * 1024))
     servers, faults = place.resolved()
     assert (servers, len(faults)) == ({}, 1)
 
 
-def test_no_problem_tells_a_secret_and_nothing_but_servers_is_kept(place: Place) -> None:
+def test_server_faults_contain_no_secret(place: Place) -> None:
     place.users(u=server("user"), bad={"env": {"TOKEN": SECRET}})
     put(place.repository / ".mcp.json", f'{{"mcpServers": {{"x": {{"env": "{SECRET}" broken')
     servers, faults = place.resolved()

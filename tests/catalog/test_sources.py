@@ -35,7 +35,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.req("S4-02", "S4-03")
-def test_projects_count_from_the_directory_up_to_the_repositorys_root(tmp_path: Path, repository: Path) -> None:
+def test_projects_reach_up_to_the_repository_root(tmp_path: Path, repository: Path) -> None:
     agent(tmp_path, "above")
     agent(repository, "root")
     agent(repository / "a" / "b", "near")
@@ -61,9 +61,7 @@ def nested(tmp_path: Path) -> Path:
     return inner
 
 
-def test_outside_of_a_repository_folders_above_count_while_they_are_the_users_alone(
-    tmp_path: Path, nested: Path
-) -> None:
+def test_private_folders_above_count_without_repository(tmp_path: Path, nested: Path) -> None:
     found = projects(FileProbe(), str(nested), env(tmp_path))
     assert names(found) == [["mine"], [], ["left-here"]]
     top = tmp_path / "top"
@@ -74,9 +72,7 @@ def test_outside_of_a_repository_folders_above_count_while_they_are_the_users_al
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
 @pytest.mark.parametrize("shared", ["top", "top/a"])
-def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_rest_is_told(
-    tmp_path: Path, nested: Path, shared: str, mode: int
-) -> None:
+def test_writable_folder_above_ends_the_walk(tmp_path: Path, nested: Path, shared: str, mode: int) -> None:
     (tmp_path / shared).chmod(mode)
     found = projects(FileProbe(), str(nested), env(tmp_path))
     assert [name for one in names(found) for name in one] == ["mine"]
@@ -89,14 +85,14 @@ def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_r
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_outside_of_a_repository_somebody_elses_folder_ends_the_way(tmp_path: Path, nested: Path) -> None:
+def test_folder_of_another_user_ends_the_walk(tmp_path: Path, nested: Path) -> None:
     os.chown(nested.parent, 1234, -1)
     found = projects(FileProbe(), str(nested), env(tmp_path))
     assert names(found) == [["mine"]]
     assert [problem.kind for problem in found[0].problems] == [HIDDEN]
 
 
-def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_path: Path, nested: Path) -> None:
+def test_only_deciding_folders_above_are_recorded(tmp_path: Path, nested: Path) -> None:
     look = FileProbe()
     projects(look, str(nested), env(tmp_path))
     assert {str(nested.parent), str(tmp_path / "top")} <= look.seen.keys()
@@ -104,7 +100,7 @@ def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_pa
     assert look.seen[str(tmp_path / ".claude/agents")] == ABSENT
 
 
-def test_a_worktrees_git_file_ends_the_walk_as_well(tmp_path: Path) -> None:
+def test_git_file_of_worktree_ends_the_walk(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: elsewhere\n")
     (tmp_path / "a").mkdir()
     assert project_roots(FileProbe(), str(tmp_path / "a"), {}) == [str(tmp_path / "a"), str(tmp_path)]
@@ -123,39 +119,39 @@ def worktree(tmp_path: Path) -> Path:
     return tree
 
 
-def test_a_worktree_without_definitions_has_those_of_its_repository(tmp_path: Path, worktree: Path) -> None:
+def test_worktree_without_definitions_uses_its_repository(tmp_path: Path, worktree: Path) -> None:
     found = projects(FileProbe(), str(worktree), env(tmp_path))
     assert names(found) == [[], ["main"]]
     entry = found[1].entries[0]
     assert (entry.path, entry.project) == (str(tmp_path / "main/.claude/agents/main.md"), str(worktree))
 
 
-def test_a_worktree_with_a_folder_of_its_own_has_no_others(tmp_path: Path, worktree: Path) -> None:
+def test_worktree_with_own_folder_uses_only_it(tmp_path: Path, worktree: Path) -> None:
     (worktree / ".claude/agents").mkdir(parents=True)
     assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
 @pytest.mark.parametrize("broken", ["gitdir", "commondir"])
-def test_a_worktree_that_its_repository_does_not_know_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
+def test_worktree_unknown_to_its_repository_is_ignored(tmp_path: Path, worktree: Path, broken: str) -> None:
     (tmp_path / "main/.git/worktrees/tree" / broken).write_text("/elsewhere/.git/x\n")
     assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
 @pytest.mark.parametrize("broken", ["gitdir", "commondir"])
-def test_a_worktree_whose_records_name_no_path_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
+def test_worktree_with_invalid_records_is_ignored(tmp_path: Path, worktree: Path, broken: str) -> None:
     (tmp_path / "main/.git/worktrees/tree" / broken).write_text("a\0b")
     assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
     (worktree / ".git").write_text("gitdir: a\0b")
     assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
-def test_a_worktree_may_be_named_from_where_its_records_lie(tmp_path: Path, worktree: Path) -> None:
+def test_worktree_records_may_be_relative(tmp_path: Path, worktree: Path) -> None:
     (worktree / ".git").write_text("gitdir: ../main/.git/worktrees/tree\n")
     (tmp_path / "main/.git/worktrees/tree/gitdir").write_text("../../../../tree/.git\n")
     assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[], ["main"]]
 
 
-def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_path: Path, repository: Path) -> None:
+def test_linked_directory_uses_projects_of_its_target(tmp_path: Path, repository: Path) -> None:
     agent(repository, "root")
     agent(repository / "a", "near")
     (tmp_path / "other").mkdir()
@@ -177,19 +173,19 @@ def test_links_within_a_project_are_not_resolved(tmp_path: Path, repository: Pat
 
 
 @pytest.mark.parametrize("spelled", ["link", "home/", "home"])
-def test_the_users_home_is_none_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
+def test_user_home_is_no_project_in_any_spelling(tmp_path: Path, spelled: str) -> None:
     agent(tmp_path / "home", "own")
     (tmp_path / "link").symlink_to("home")
     for cwd in ("link", "home"):
         assert project_roots(FileProbe(), str(tmp_path / cwd), {"HOME": f"{tmp_path}/{spelled}"}) == []
 
 
-def test_a_home_that_no_folder_can_be_is_nobodys(tmp_path: Path) -> None:
+def test_impossible_home_is_ignored(tmp_path: Path) -> None:
     agent(tmp_path, "x")
     assert names(projects(FileProbe(), str(tmp_path), {"HOME": "/a\0b"})) == [["x"]]
 
 
-def test_the_users_home_and_what_is_above_it_are_no_projects(tmp_path: Path) -> None:
+def test_folders_from_home_upwards_are_no_projects(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (tmp_path / ".git").mkdir()
     agent(tmp_path, "above")
@@ -199,7 +195,7 @@ def test_the_users_home_and_what_is_above_it_are_no_projects(tmp_path: Path) -> 
     assert names(projects(FileProbe(), str(home / "p"), env(tmp_path))) == [["p"]]
 
 
-def test_the_users_own_folder_is_no_project_even_when_it_was_moved_into_one(tmp_path: Path) -> None:
+def test_moved_user_folder_is_no_project(tmp_path: Path) -> None:
     agent(tmp_path, "x")
     moved = {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")}
     (tmp_path / ".git").mkdir()
@@ -208,7 +204,7 @@ def test_the_users_own_folder_is_no_project_even_when_it_was_moved_into_one(tmp_
 
 
 @pytest.mark.req("S4-08", "S4-09")
-def test_a_project_without_a_folder_or_with_an_empty_one_is_no_problem(tmp_path: Path, repository: Path) -> None:
+def test_missing_or_empty_folder_is_no_problem(tmp_path: Path, repository: Path) -> None:
     (found,) = projects(FileProbe(), str(repository), env(tmp_path))
     assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), False, 0))
     (repository / ".claude/agents").mkdir(parents=True)
@@ -216,7 +212,7 @@ def test_a_project_without_a_folder_or_with_an_empty_one_is_no_problem(tmp_path:
     assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 0))
 
 
-def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path, repository: Path) -> None:
+def test_file_instead_of_folder_is_reported(tmp_path: Path, repository: Path) -> None:
     (repository / ".claude").mkdir()
     (repository / ".claude/agents").write_text("")
     (found,) = projects(FileProbe(), str(repository), env(tmp_path))
@@ -224,7 +220,7 @@ def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path, repository: Pat
     assert [problem.reason for problem in found.problems] == ["is not a directory"]
 
 
-def test_what_was_looked_for_in_vain_is_remembered(tmp_path: Path, repository: Path) -> None:
+def test_absent_paths_are_recorded(tmp_path: Path, repository: Path) -> None:
     look = FileProbe()
     projects(look, str(repository / "a"), env(tmp_path))
     for path in ("a/.git", "a/.claude/agents", ".claude/agents"):
@@ -236,7 +232,7 @@ def test_what_was_looked_for_in_vain_is_remembered(tmp_path: Path, repository: P
 
 
 @pytest.mark.req("S4-01")
-def test_the_users_own_definitions_lie_in_the_home(tmp_path: Path) -> None:
+def test_user_definitions_are_in_home(tmp_path: Path) -> None:
     own = agent(tmp_path / "home", "x")
     (found,) = users(FileProbe(), "/p", env(tmp_path))
     assert found.place == SearchedPlace(GLOBAL, str(own.parent), True, 1)
@@ -244,7 +240,7 @@ def test_the_users_own_definitions_lie_in_the_home(tmp_path: Path) -> None:
     assert users(FileProbe(), "/p", {}) == []
 
 
-def test_the_users_folder_may_be_moved(tmp_path: Path) -> None:
+def test_moved_user_folder_is_searched(tmp_path: Path) -> None:
     put(tmp_path / "cfg/agents/x.md", "name: x\ndescription: d")
     put(tmp_path / "cfg/agents-library/y.md", "name: y\ndescription: d")
     agent(tmp_path / "home", "z")
@@ -254,7 +250,7 @@ def test_the_users_folder_may_be_moved(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S3-02", "S3-03")
-def test_the_library_lies_beside_the_users_own_definitions(tmp_path: Path) -> None:
+def test_library_is_beside_user_definitions(tmp_path: Path) -> None:
     put(tmp_path / "home/.claude/agents-library/x.md", "name: x\ndescription: d")
     (found,) = library(FileProbe(), "/p", env(tmp_path))
     assert found.place == SearchedPlace(LIBRARY, str(tmp_path / "home/.claude/agents-library"), True, 1)
@@ -262,7 +258,7 @@ def test_the_library_lies_beside_the_users_own_definitions(tmp_path: Path) -> No
     assert library(FileProbe(), "/p", {}) == []
 
 
-def test_an_administrator_may_give_definitions_to_everybody(tmp_path: Path) -> None:
+def test_managed_definitions_are_found(tmp_path: Path) -> None:
     put(tmp_path / "x.md", "name: x\ndescription: d")
     (found,) = managed(FileProbe(), str(tmp_path))
     assert (found.place.source, names([found])) == (MANAGED, [["x"]])
@@ -274,7 +270,7 @@ def test_an_administrator_may_give_definitions_to_everybody(tmp_path: Path) -> N
 
 
 @pytest.mark.req("S4-13")
-def test_one_definition_of_a_folder_is_found_by_the_name_in_its_head(tmp_path: Path) -> None:
+def test_definition_is_found_by_frontmatter_name(tmp_path: Path) -> None:
     deep = put(tmp_path / "sub/deep/file.md", "name: real\ndescription: d")
     escaped = put(tmp_path / "q.md", 'name: "\\x71uoted"\ndescription: d')
     put(tmp_path / "old.deprecated.md", "name: old\ndescription: d")

@@ -169,7 +169,7 @@ def test_exhausted_loop_fails_by_gate_if_one_failed(gates: list[bool | None], re
 
 @pytest.mark.parametrize("count", [None, 5])
 @pytest.mark.parametrize("marker", [False, True])
-def test_a_stopped_iteration_stops_the_chain(count: int | None, marker: bool) -> None:
+def test_stopped_iteration_stops_the_chain(count: int | None, marker: bool) -> None:
     stopped = decided(make(count, None), [end("r", STOPPED, marker=marker)])
     assert stopped == Finished(Status.STOPPED, Reason.STOPPED, 0)
 
@@ -423,7 +423,7 @@ def test_progress_is_measured_after_failed_gate() -> None:
     assert decided(chain, [replace(refused, progress=False)]) == Finished(Status.FAILED, Reason.NO_PROGRESS, 0)
 
 
-# --- What is nobody's fault ---------------------------------------------------------------------------------
+# --- Interruptions and limits -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [None, 3])
@@ -530,7 +530,7 @@ def test_limit_after_overload_has_its_own_backoff() -> None:
 
 
 @pytest.mark.parametrize("cut_off", [limited("r", 10.0, 99.0), overloaded("r", 10.0)])
-def test_a_marker_said_before_the_interruption_counts(cut_off: Outcome) -> None:
+def test_marker_before_the_interruption_counts(cut_off: Outcome) -> None:
     said = replace(cut_off, marker=True)
     assert decide(make(3), after(make(3), [said]), 10.0) == Finished(Status.DONE, Reason.MARKER)
     assert step_reports(make(3), after(make(3), [said]), [["r"]])[0]["iterations"] == 1
@@ -621,7 +621,7 @@ class Attempt:
     transient: bool = False
     resets_in: float | None = None
     again: bool = True
-    """What is answered when somebody is asked about it."""
+    """The answer to a question about it."""
 
 
 LIMIT: End = (Status.FAILED, Reason.RATE_LIMITED)
@@ -669,7 +669,7 @@ def chains(draw: st.DrawFn) -> BoundChain:
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[BoundChain, list[list[Attempt]]]:
     chain = draw(chains())
-    # Only whoever is in a loop is listened to for a marker.
+    # A marker counts only in a loop.
     scripts = [draw(st.lists(st.tuples(attempts, rows), max_size=4)) for _ in chain.steps]
     return chain, [
         [replace(one, marker=one.marker and step.loop) for one, times in script for _ in range(times)]
@@ -848,9 +848,7 @@ def test_every_chain_ends_within_its_limits(drawn: tuple[BoundChain, list[list[A
 
 @settings(max_examples=200, deadline=None)
 @given(lives(), st.integers(0, 2**32))
-def test_crashes_and_event_order_do_not_change_the_end(
-    drawn: tuple[BoundChain, list[list[Attempt]]], seed: int
-) -> None:
+def test_crashes_and_event_order_keep_the_outcome(drawn: tuple[BoundChain, list[list[Attempt]]], seed: int) -> None:
     chain, scripts = drawn
     dice = random.Random(seed)
     calm = Life(chain, scripts, lambda count: 0, never)

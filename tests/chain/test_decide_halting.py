@@ -1,4 +1,4 @@
-"""What becomes of a chain when somebody else has a say: a step is told to end, or somebody is asked about it."""
+"""A chain whose step is halted from outside, or that waits for an answer about a step."""
 
 from __future__ import annotations
 

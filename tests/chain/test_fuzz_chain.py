@@ -1,4 +1,4 @@
-"""Chains and configurations that nobody would write: each is read, or refused with our own error and its place.
+"""Random chains and configurations: each is read, or refused with our own error and its place.
 
 Chance is seeded, so that a text that fails once fails again; the message of a failure shows the text.
 """
@@ -283,7 +283,7 @@ class BindingCheck:
 def test_any_chain_text_is_bound_or_refused(tmp_path: Path) -> None:
     dice = random.Random(7)
     check = BindingCheck(tmp_path)
-    names = ["a", "planner", "./x", "a:3", "b", "./none", "/p/.claude/agents/x/y", "..", "~", "./", "/", "~nobody/x"]
+    names = ["a", "planner", "./x", "a:3", "b", "./none", "/p/.claude/agents/x/y", "..", "~", "./", "/", "~unknown/x"]
 
     def texts() -> Iterator[str]:
         for _ in range(SOME // 2):

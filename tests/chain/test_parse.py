@@ -303,7 +303,7 @@ def test_variables_are_replaced_once(text: str, expected: str) -> None:
 
 
 @pytest.mark.req("S1-B11")
-def test_a_variable_without_a_value_is_named() -> None:
+def test_missing_variable_value_is_named() -> None:
     with pytest.raises(UsageError, match="TICKET") as caught:
         substitute("fix ${TICKET}", {"OTHER": "x"})
     assert caught.value.exit_code == 2
@@ -331,7 +331,7 @@ def test_marker_is_a_line_of_its_own(line: str) -> None:
     assert not is_marker(line, "DONE")
 
 
-def test_decorated_marker_is_found_and_empty_one_is_not() -> None:
+def test_decorated_marker_is_found_unless_empty() -> None:
     assert is_marker("**DONE**", "**DONE**")
     assert not is_marker("***", "**")
     assert not is_marker("", "")

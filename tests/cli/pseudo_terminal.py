@@ -86,7 +86,7 @@ class Terminal:
         return True
 
     def is_canonical(self) -> bool:
-        """Whether the terminal hands out whole lines, as it does unless somebody wants single keys."""
+        """True while the terminal delivers whole lines; False while a program reads single keys."""
         return bool(termios.tcgetattr(self._master)[3] & termios.ICANON)
 
     def _read(self, seconds: float) -> bool:
@@ -101,7 +101,7 @@ class Terminal:
         return bool(data)
 
     def resize(self, rows: int, columns: int | None = None) -> None:
-        """As if somebody made the window smaller, or larger."""
+        """Change the size of the window."""
         self.columns = columns or self.columns
         self.screen.resize(rows, self.columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, self.columns, 0, 0))

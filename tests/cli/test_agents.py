@@ -86,7 +86,7 @@ def test_global_agents_without_a_project_folder(hocket: Hocket, theirs: Path) ->
 
 @pytest.mark.req("S4-22", "S4-30")
 @pytest.mark.parametrize("folder", [".claude", ".claude/agents"])
-def test_a_project_folder_without_agents_changes_nothing(
+def test_project_folder_without_agents_changes_nothing(
     hocket: Hocket, theirs: Path, project: Path, folder: str
 ) -> None:
     define(theirs, "software-architect", "data-pipeline-architect")
@@ -169,7 +169,7 @@ def test_missing_global_folder_is_a_warning(hocket: Hocket, mine: Path, theirs: 
     assert counts(table(hocket)) == (1, 0, 1)
 
 
-def test_missing_global_folder_is_told_once_per_home(hocket: Hocket, mine: Path, home: Path) -> None:
+def test_missing_global_folder_is_reported_once_per_home(hocket: Hocket, mine: Path, home: Path) -> None:
     define(mine, "engineer")
     assert hocket("agents", "--json").stderr == ""
     assert "To create it" in hocket("agents").stderr
@@ -243,7 +243,7 @@ def test_definition_text_cannot_control_the_terminal(hocket: Hocket, theirs: Pat
 
 
 @pytest.mark.req("S1-54")
-def test_the_agents_of_another_project_are_listed(hocket: Hocket, theirs: Path, world: Path) -> None:
+def test_agents_of_another_project_are_listed(hocket: Hocket, theirs: Path, world: Path) -> None:
     define(theirs, "planner")
     define(world / "other/.claude/agents", "their-engineer")
     assert headline(hocket, "--project", "../other") == "2 agents: 1 global, 1 project-local, no conflicts"
@@ -269,7 +269,7 @@ def test_missing_project_is_refused_with_its_path(hocket: Hocket, world: Path, w
 
 
 @pytest.mark.req("S4-20", "S4-52")
-def test_an_override_is_shown_with_both_files_and_the_reason(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_override_is_shown_with_files_and_reason(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "builder")
     define(mine, "builder")
     done = hocket("agents", "builder")
@@ -280,7 +280,7 @@ def test_an_override_is_shown_with_both_files_and_the_reason(hocket: Hocket, the
 
 
 @pytest.mark.req("S4-24", "S4-52")
-def test_an_agent_of_the_project_alone_is_shown_as_project_local(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_project_only_agent_is_shown_as_project_local(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "planner")
     define(mine, "engineer")
     shown = hocket("agents", "engineer").stdout
@@ -335,7 +335,8 @@ def test_why_is_available_as_json(hocket: Hocket, theirs: Path, mine: Path, home
     assert ("skipped", str(mine / "sub/builder.md")) in verdicts
     assert ("used", str(theirs / "builder.md")) in verdicts
     (model,) = [field for field in reported["fields"] if field["field"] == "model"]
-    assert (model["value"], model["path"], model["instead_of"]) == ("haiku", str(home / "config.toml"), "opus")
+    given = ("claude-haiku-4-5-20251001", str(home / "config.toml"), "opus")
+    assert (model["value"], model["path"], model["instead_of"]) == given
 
 
 def test_missing_approval_is_shown_with_its_command(hocket: Hocket, theirs: Path, mine: Path) -> None:
@@ -377,7 +378,7 @@ def test_conflicting_options_are_refused(words: list[str], capsys: pytest.Captur
 
 
 @pytest.mark.req("S4-45")
-def test_a_trace_comes_before_the_table(hocket: Hocket, theirs: Path, mine: Path) -> None:
+def test_trace_comes_before_the_table(hocket: Hocket, theirs: Path, mine: Path) -> None:
     define(theirs, "builder", "planner")
     define(mine, "builder")
     shown = hocket("agents", "--trace").stdout
@@ -476,7 +477,7 @@ def test_description_fills_the_remaining_width(hocket: Hocket, theirs: Path) -> 
 
 
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "configure"])
-def test_a_change_is_seen_at_once(hocket: Hocket, theirs: Path, world: Path, project: Path, change: str) -> None:
+def test_change_is_visible_at_once(hocket: Hocket, theirs: Path, world: Path, project: Path, change: str) -> None:
     define(theirs, "builder", "planner")
     before = table(hocket)["by_name"].keys()
     if change == "edit":
@@ -520,7 +521,9 @@ def test_closed_pipe_ends_the_command_quietly(hocket: Hocket, theirs: Path, word
 
 
 @pytest.mark.parametrize(("command", "broken"), [("agents", True), ("run", False), ("spawn", False)])
-def test_a_shell_completes_agents(hocket: Hocket, theirs: Path, project: Path, command: str, broken: bool) -> None:
+def test_shell_completes_agents_of_the_project(
+    hocket: Hocket, theirs: Path, project: Path, command: str, broken: bool
+) -> None:
     define(theirs, "builder", "planner")
     if broken:
         (project / "hocket.toml").write_text("[agents")

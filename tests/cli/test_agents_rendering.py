@@ -155,7 +155,7 @@ def test_apostrophes_are_not_quotes() -> None:
     assert typable("plain 'text'") == "plain 'text'"
 
 
-def test_a_command_to_type_is_never_cut() -> None:
+def test_command_to_type_is_never_cut() -> None:
     path = "/p/" + "x" * 100 + ".md"
     found = table(AgentEntry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
     for lines in (listing(found, AgentsPage(40)), detail(found["by_name"]["a"], AgentsPage(40))):

@@ -24,7 +24,7 @@ steps = [
     { group = [{ agent = "smith", iterations = 3, failures = 2 }, { agent = "critic", args = ["--in", "${WHERE}"] }] },
 ]
 [chains.lost]
-steps = [{ agent = "nobody-has-this" }]
+steps = [{ agent = "missing-agent" }]
 """
 
 
@@ -43,11 +43,11 @@ def chains_json(hocket: Hocket, *words: str, code: int = 0) -> Any:
 
 
 @pytest.mark.own_server
-def test_chains_are_listed_with_what_is_wrong_with_them(hocket: Hocket, shop: Path, home: Path) -> None:
+def test_chains_are_listed_with_their_problems(hocket: Hocket, shop: Path, home: Path) -> None:
     done = hocket("chains")
     assert done.returncode == 0
     lost, ship = done.stdout.splitlines()[1:]
-    assert lost.split()[:3] == ["lost", "nobody-has-this", "✗"]
+    assert lost.split()[:3] == ["lost", "missing-agent", "✗"]
     assert ship == "ship   drafter → (smith:3, critic)  Plan, build, look again"
     assert list(home.iterdir()) == []
 
@@ -55,7 +55,7 @@ def test_chains_are_listed_with_what_is_wrong_with_them(hocket: Hocket, shop: Pa
 def test_chains_are_listed_as_json(hocket: Hocket, shop: Path) -> None:
     found = chains_json(hocket)
     lost, ship = found["chains"]
-    assert "nobody-has-this" in lost["problem"]
+    assert "missing-agent" in lost["problem"]
     assert (ship["file"], ship["problem"], found["problems"]) == (str(shop / "hocket.toml"), None, [])
     assert (ship["text"], ship["variables"]) == ("drafter -> (smith:3, critic)", ["WHAT", "WHERE"])
     steps = [(step["step"], step["grouped"], step["agent"], step["iterations"]) for step in ship["steps"]]
@@ -63,7 +63,7 @@ def test_chains_are_listed_as_json(hocket: Hocket, shop: Path) -> None:
     assert (ship["budget_usd"], ship["steps"][1]["failures"]) == (5, 2)
 
 
-def test_one_chain_is_shown_in_full(hocket: Hocket, shop: Path) -> None:
+def test_chain_is_shown_in_full(hocket: Hocket, shop: Path) -> None:
     shown = hocket("chains", "ship").stdout
     for words in ("make test (at most 10:00)", "$5.00", "2 failures in a row", "--in '${WHERE}'"):
         assert words in shown
@@ -147,7 +147,7 @@ def test_flags_bound_a_chain_and_its_steps(hocket: Hocket, shop: Path) -> None:
 
 
 @pytest.mark.req("S1-48")
-def test_a_dry_run_shows_groups_gates_and_limits(hocket: Hocket, shop: Path) -> None:
+def test_dry_run_shows_groups_gates_and_limits(hocket: Hocket, shop: Path) -> None:
     shown = hocket("run", "--chain", "ship", "WHAT=it", "WHERE=here", "--dry-run").stdout
     assert shown.startswith("limits of the chain: $5.00\nstep 1: drafter\n")
     assert "step 2, 1 of 2 in parallel: smith up to 3 times, until it says FORKHESTRA_COMPLETE\n" in shown
@@ -185,7 +185,7 @@ def test_group_result_is_passed_to_the_next_step(hocket: Hocket, shop: Path) -> 
     assert done.stdout.endswith(", for me\n")
 
 
-def test_a_steps_number_is_the_same_wherever_it_is_shown(hocket: Hocket, shop: Path) -> None:
+def test_step_has_the_same_number_everywhere(hocket: Hocket, shop: Path) -> None:
     """In a plan, in `ps` and for `resume --from` the members of a group share one."""
     dsl = "drafter -> (smith, critic) -> drafter"
     planned = hocket("run", dsl, "-p", "me", "--dry-run", cwd=shop).stdout

@@ -115,9 +115,7 @@ def test_pushed_commits_survive_on_the_remote_branch(
     assert git(repository, "show", "--stat", "hub/topic").count("sent") > 0
 
 
-def test_commits_of_an_earlier_step_survive_on_the_branch_of_the_next(
-    hocket: Hocket, agent: Bin, repository: Path
-) -> None:
+def test_earlier_commits_survive_on_next_steps_branch(hocket: Hocket, agent: Bin, repository: Path) -> None:
     agent("first", COMMIT + "work('one')\n")
     agent("second", COMMIT + "work('two')\n" + FAIL)
     assert hocket("run", "first -> second", *ISOLATED).returncode == 1
@@ -158,7 +156,7 @@ def test_worktree_in_use_is_kept(hocket: Hocket, agent: Bin, repository: Path) -
     assert rows(hocket, "prune")["claude"]["removed"]
 
 
-def test_worktree_in_use_is_kept_when_home_is_a_link(
+def test_used_worktree_is_kept_when_home_is_link(
     hocket: Hocket, home: Path, agent: Bin, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = home.with_name("link")

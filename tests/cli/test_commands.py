@@ -40,7 +40,7 @@ def test_forkhestra_has_the_options_of_run(capsys: pytest.CaptureFixture[str]) -
 def test_table_row_names_its_command(name: str) -> None:
     target, text = COMMANDS[name]
     declared = load(name)
-    assert target.partition(":")[2] == name
+    assert target.partition(":")[2].rstrip("_") == name  # "import" is a keyword
     assert text.endswith(".")
     below = declared.commands.values() if isinstance(declared, Group) else [declared]
     assert all(summary(command) for command in below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from world import Bin, Hocket, processes_of
 
 from hocket import config
 from hocket.cli import doctor
-from hocket.cli.doctor import Check, checks
+from hocket.cli.doctor import Check, check_space, checks
 from hocket.keeper import platform
 
 pytestmark = pytest.mark.in_process
@@ -47,7 +48,7 @@ def test_home_that_is_a_file_fails(world: Path) -> None:
     assert "home" in failing(world / "file")
 
 
-def test_a_home_open_to_others_fails(home: Path) -> None:
+def test_home_open_to_others_fails(home: Path) -> None:
     home.chmod(0o755)
     assert failing(home) == {"home"}
 
@@ -61,7 +62,7 @@ def test_too_little_disk_fails(home: Path) -> None:
     assert failing(home) == {"disk"}
 
 
-def test_a_broken_configuration_fails(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_configuration_fails_the_check(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     (project / "hocket.toml").write_text("[chains\n")
     assert failing(home) == {"config"}
@@ -74,7 +75,7 @@ def test_damaged_approvals_fail_with_a_hint(home: Path) -> None:
     assert f"{home}/trust.json is damaged" in reported.detail
 
 
-def test_a_damaged_database_fails(home: Path) -> None:
+def test_damaged_database_fails_the_check(home: Path) -> None:
     (home / "hocket.db").write_bytes(b"no database at all" * 1000)
     assert failing(home) == {"database"}
 
@@ -89,7 +90,7 @@ def test_lock_without_a_server_fails(home: Path) -> None:
         assert failing(home) == {"server", "version"}
 
 
-def test_an_empty_path_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_path_fails_the_check(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nosuch")
     assert failing(home) == {"programs"}
 
@@ -325,21 +326,54 @@ def test_verify_refuses_invalid_options(hocket: Hocket, args: list[str], env: di
     assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True), done.stderr
 
 
-def codex_check(home: Path) -> Check:
-    (found,) = (check for check in checks(str(home)) if check.name == "codex")
+def check_of(name: str, home: Path) -> Check:
+    (found,) = (check for check in checks(str(home)) if check.name == name)
     return found
 
 
-def test_codex_is_listed_with_its_version(home: Path, agent: Bin) -> None:
-    path = agent("codex", "print('codex-cli 0.166.0')")
-    assert codex_check(home) == Check("codex", True, f"0.166.0 at {path}", None)
+OTHER_CLIS = pytest.mark.parametrize(
+    ("name", "program", "variable", "install"),
+    [
+        ("codex", "codex", "HOCKET_CODEX", "npm install -g @openai/codex"),
+        ("cursor", "cursor-agent", "HOCKET_CURSOR_AGENT", "cursor.com/docs/cli/installation"),
+    ],
+)
 
 
-def test_missing_codex_is_a_hint_to_install_it(home: Path) -> None:
-    found = codex_check(home)
-    assert (found.ok, "npm install -g @openai/codex" in (found.hint or "")) == (True, True)
+@OTHER_CLIS
+def test_other_cli_is_listed_with_its_version(
+    name: str, program: str, variable: str, install: str, home: Path, agent: Bin
+) -> None:
+    path = agent(program, "print('the-cli 0.166.0')")
+    assert check_of(name, home) == Check(name, True, f"0.166.0 at {path}", None)
 
 
-def test_codex_variable_with_no_program_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOCKET_CODEX", "/no/such/codex")
-    assert (codex_check(home).ok, "/no/such/codex" in codex_check(home).detail) == (False, True)
+@OTHER_CLIS
+def test_missing_cli_is_a_hint_to_install_it(name: str, program: str, variable: str, install: str, home: Path) -> None:
+    found = check_of(name, home)
+    assert (found.ok, install in (found.hint or "")) == (True, True)
+
+
+@OTHER_CLIS
+def test_variable_of_a_cli_with_no_program_fails(
+    name: str, program: str, variable: str, install: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "/no/such/program")
+    found = check_of(name, home)
+    assert (found.ok, "/no/such/program" in found.detail) == (False, True)
+
+
+def test_large_disk_use_has_a_hint(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = home / "runs" / "2026-01" / "rone" / "out"
+    out.parent.mkdir(parents=True)
+    out.write_bytes(bytes(range(256)) * 8192)
+    (home / "worktrees" / "1-abc").mkdir(parents=True)
+    ok, detail, hint = check_space(str(home))
+    assert (ok, hint) == (True, None)
+    assert re.fullmatch(r"runs 2\.0 MB, database 0 B, worktrees \d+ (B|kB)", detail), detail
+    monkeypatch.setattr(doctor, "LARGE", 1024**2)
+    assert check_space(str(home))[2] == "old runs can be removed: hocket gc --dry-run --days 30"
+    (home / "config.toml").write_text("[keep]\nruns = 5\n")
+    assert check_space(str(home))[2] == "old runs can be removed: hocket gc --dry-run"
+    monkeypatch.setattr(doctor, "MEASURE_SECONDS", -1.0)
+    assert check_space(str(home))[1].startswith("runs over ")

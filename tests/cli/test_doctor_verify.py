@@ -72,7 +72,7 @@ def test_agents_of_one_side_are_listed_for_it() -> None:
     assert not found.equal
 
 
-def test_agent_only_here_has_the_problem_of_its_file() -> None:
+def test_agent_only_in_hocket_has_its_problem() -> None:
     problems = (Problem("/f.md", 3, "is strange", True, ODD), Problem("/g.md", 1, "is elsewhere", False))
     (row,) = compared(catalog(entry("ours"), problems=problems)).only_hocket
     assert row == {"name": "ours", "source": "project", "path": "/f.md", "reason": "is strange"}
@@ -157,7 +157,7 @@ def test_deprecated_file_is_an_expected_difference(world: Path) -> None:
 
 def test_ignored_folder_is_an_expected_difference(world: Path) -> None:
     (world / "one.md").write_text("---\nname: one\ndescription: d\n---\n")
-    hidden = Problem(str(world), None, "is nobody's", True, HIDDEN)
+    hidden = Problem(str(world), None, "is of another user", True, HIDDEN)
     found = compared(catalog(problems=(hidden,)), *listed("one", "other"))
     assert [(row["name"], row["expected"]) for row in found.only_claude] == [("one", True), ("other", False)]
 

@@ -42,7 +42,7 @@ from hocket.views.text import duration, escape_invisible, one_line, strip_contro
         ("ünï 漢字 ✓", "ünï 漢字 ✓"),
     ],
 )
-def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> None:
+def test_control_sequences_are_removed_from_agent_text(said: str, shown: str) -> None:
     assert strip_controls(said) == shown
 
 
@@ -61,7 +61,7 @@ def test_overwritten_line_shows_its_last_state(written: str, shown: str) -> None
 
 @pytest.mark.parametrize("clean", [strip_controls, terminal_output])
 @given(text=st.text(alphabet=st.characters(max_codepoint=0x100), max_size=80))
-def test_nothing_that_steers_a_terminal_survives(clean: Callable[[str], str], text: str) -> None:
+def test_no_control_character_survives(clean: Callable[[str], str], text: str) -> None:
     left = clean(text)
     assert not [letter for letter in left if letter not in "\n\t" and (letter < " " or "\x7f" <= letter <= "\x9f")]
 
@@ -93,7 +93,7 @@ def test_newlines_are_the_only_line_ends(text: str) -> None:
     assert left.splitlines() == left.removesuffix("\n").split("\n") or not left
 
 
-def test_one_line_has_no_line_breaks() -> None:
+def test_line_breaks_become_spaces() -> None:
     assert one_line("  a\n b\t\tc \n") == "a b c"
     assert one_line("a\u2028b") == "a b"
 
@@ -115,7 +115,7 @@ def test_time_limits_are_understood(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1", "1 2", "1h30", "ten", "1e3", "5m!", "٣x"])
-def test_other_words_are_no_time_limits(text: str) -> None:
+def test_invalid_time_limit_is_refused(text: str) -> None:
     assert parse_duration(text) is None
 
 
@@ -132,7 +132,7 @@ def test_display_width_matches_rich() -> None:
 
 
 @given(st.text(st.sampled_from(["a", "☁", "☰", "漢", "\u0301", "\ufe0f", "\u200d", "\U0001f469", "\U0001f1e9"])))
-def test_nor_are_several_that_make_one(text: str) -> None:
+def test_combined_characters_are_never_too_wide(text: str) -> None:
     assert cell_len(text) <= display_width(text)
 
 
@@ -166,7 +166,7 @@ def test_table_cuts_only_its_last_column() -> None:
     assert lines[2] == "漢字       ●      y"
 
 
-def test_a_question_outranks_the_status() -> None:
+def test_open_question_outranks_the_status() -> None:
     assert status_label({"status": "waiting", "needs_you": True}) == "◆ needs you"
     assert status_label({"status": "waiting", "needs_you": False}) == "○ idle"
     assert status_label({"status": "unheard of"}) == "unheard of"
@@ -198,7 +198,7 @@ def test_upcoming_time_is_as_exact_as_needed() -> None:
     assert upcoming_time(noon + 30 * 86400, noon).startswith("2026-04-01 ")
 
 
-def test_a_parked_run_says_until_when() -> None:
+def test_parked_run_shows_its_end() -> None:
     assert status_label({"status": "waiting", "parked_until": 4e9}).startswith("‖ waits until 2096-10-0")
     assert status_label({"status": "waiting", "parked_until": None}) == "○ idle"
     assert status_label({"status": "waiting", "parked_until": 4e9, "needs_you": True}) == "◆ needs you"
@@ -208,14 +208,14 @@ def test_a_parked_run_says_until_when() -> None:
     ("text", "sum_of"),
     [("5", 5.0), ("0.50", 0.5), ("$2", 2.0), (".5", 0.5), ("5.", 5.0), ("0", None), ("-1", None), ("1e3", None)],
 )
-def test_a_sum_of_money_is_read(text: str, sum_of: float | None) -> None:
+def test_dollar_amount_is_parsed(text: str, sum_of: float | None) -> None:
     assert parse_dollars(text) == sum_of
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("1", 1), ("007", 7), ("0", None), ("1.5", None), ("²", None), ("", None), ("9" * 16, None)]
 )
-def test_a_count_is_read(text: str, count: int | None) -> None:
+def test_count_option_is_parsed(text: str, count: int | None) -> None:
     assert parse_count(text) == count
 
 
@@ -225,5 +225,5 @@ def test_tokens_without_a_price_are_unpriced() -> None:
     assert cost_text({"cost_usd": None, "tokens": None}) is None
 
 
-def test_a_cost_by_an_estimate_is_marked() -> None:
+def test_estimated_cost_is_marked() -> None:
     assert cost_text({"cost_usd": 0.12, "cost_estimated": True, "tokens": 7}) == "~$0.1200, 7 tokens"

@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/agent/handoff.sh"
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What the condition comes to be. Files appear without telling anybody, so it keeps looking."""
+    """What the condition comes to be. A new file is not notified, so this polls."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited too long"
@@ -178,11 +178,11 @@ def test_failure_goes_to_standard_error(hocket: Hocket, agent: Bin, body: str, w
 
 
 @pytest.mark.req("S2-73", "S2-37", "S2-39", "S2-40")
-def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin) -> None:
+def test_refused_handoff_starts_nothing(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     task = hocket.created("task", "new", "a wish")
     for words, told in [
-        ((task, "nobody-here", "x"), "Unknown agent: nobody-here"),
+        ((task, "unknown-agent", "x"), "Unknown agent: unknown-agent"),
         (("7777", "echo", "x"), "7777"),
         (("echo", "two", "words"), "in quotes"),
         (("echo",), "AGENT PROMPT"),
@@ -200,7 +200,7 @@ def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin)
     assert task_of(hocket, task)["agentChain"] == []
 
 
-def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_invalid_utf8_prompt_is_refused(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     command = [sys.executable.encode(), b"-m", b"hocket", b"handoff", b"echo", b"a \xff b"]
     done = subprocess.run(command, cwd=project, capture_output=True, timeout=PATIENCE, check=False)
@@ -241,7 +241,7 @@ def test_handoff_timeout_leaves_the_run_running(hocket: Hocket, agent: Bin, worl
     assert (later.returncode, later.stdout, later.stderr) == (0, "at last\n", "")
 
 
-def test_task_of_a_hand_off_is_completed_with_it(hocket: Hocket, agent: Bin) -> None:
+def test_task_of_handoff_is_completed_with_it(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     assert hocket("handoff", "echo", "one").stdout == "one\n"
     task = hocket.task_number()
@@ -253,7 +253,7 @@ def test_task_of_a_hand_off_is_completed_with_it(hocket: Hocket, agent: Bin) -> 
     assert "active → completed" in hocket("task", "history", task).stdout
 
 
-def test_task_of_a_hand_off_goes_on_with_another(hocket: Hocket, agent: Bin) -> None:
+def test_task_of_handoff_continues_with_another(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     agent("broken", "raise SystemExit(3)")
     hocket("handoff", "echo", "one")
@@ -274,7 +274,7 @@ def test_task_of_a_hand_off_goes_on_with_another(hocket: Hocket, agent: Bin) -> 
     )
 
 
-def test_task_of_a_hand_off_completes_after_its_queue(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_task_of_handoff_completes_after_its_queue(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     agent("echo", ECHO)
     hocket("handoff", "--detach", "slow", "x")
@@ -286,7 +286,7 @@ def test_task_of_a_hand_off_completes_after_its_queue(hocket: Hocket, agent: Bin
     assert [one["output"] for one in task_of(hocket, task)["agentChain"]] == ["at last\n", "y"]
 
 
-def test_status_set_on_request_is_final_for_a_hand_off(hocket: Hocket, agent: Bin) -> None:
+def test_status_set_on_request_is_final(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     hocket("handoff", "echo", "one")
     task = hocket.task_number()
@@ -416,7 +416,7 @@ def test_signal_ends_the_wait_not_the_run(hocket: Hocket, agent: Bin, world: Pat
 
 
 @pytest.mark.own_server
-def test_the_server_may_be_killed_meanwhile(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_handoff_survives_a_server_kill(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     waiting = hocket.start("handoff", "slow", "x")
     until((world / "up").exists)
@@ -506,9 +506,9 @@ def test_handoff_script_works_without_hocket(
     failed = script(task, "bad", "x")
     assert (failed.returncode, failed.stdout) == (1, b"")
     assert b"failed (exit)" in failed.stderr
-    unknown = script(task, "nobody-here", "x")
+    unknown = script(task, "unknown-agent", "x")
     assert (unknown.returncode, unknown.stdout) == (2, b"")
-    assert b"Unknown agent: nobody-here" in unknown.stderr
+    assert b"Unknown agent: unknown-agent" in unknown.stderr
     assert [one["status"] for one in task_of(hocket, task)["agentChain"]] == ["done", "failed"]
 
 

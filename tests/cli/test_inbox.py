@@ -54,7 +54,7 @@ def heard(hocket: Hocket, ref: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-def test_an_empty_inbox_says_so_beside_the_data(hocket: Hocket) -> None:
+def test_empty_inbox_is_reported_on_stderr(hocket: Hocket) -> None:
     done = hocket("inbox")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "No open questions.\n")
     as_json = hocket("inbox", "--json")
@@ -120,7 +120,7 @@ def test_late_answer_names_the_first_answer(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_one_of_many_answers_counts(hocket: Hocket) -> None:
+def test_only_first_answer_counts(hocket: Hocket) -> None:
     ref = spawned(hocket, "asker", "--", "Which colour?")
     until(hocket, lambda questions: len(questions) == 1)
     commands = [hocket.start("answer", ref, f"colour {number}") for number in range(6)]
@@ -144,7 +144,7 @@ def test_invalid_name_answers_no_question(hocket: Hocket, name: str) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_late_answer_to_a_chain_names_the_first_answer(hocket: Hocket) -> None:
+def test_late_chain_answer_names_the_first_answer(hocket: Hocket) -> None:
     assert hocket("run", "claude:1", "-p", "ask me", "--on-question", "ask", "--detach").returncode == 0
     (asked,) = until(hocket, lambda questions: len(questions) == 1)
     chain = hocket.number()
@@ -167,7 +167,7 @@ def test_ambiguous_question_id_is_refused(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_who_follows_sees_what_comes_and_what_goes(hocket: Hocket) -> None:
+def test_followed_inbox_shows_new_and_closed_questions(hocket: Hocket) -> None:
     following = hocket.start("inbox", "-f")
     assert following.stdout is not None
     ref = spawned(hocket, "asker", "--", "Which colour?")
@@ -192,7 +192,7 @@ def test_ask_prints_the_answer_alone(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker")
-def test_who_waits_no_longer_leaves_the_question_open(hocket: Hocket, agent: Bin) -> None:
+def test_ask_timeout_leaves_the_question_open(hocket: Hocket, agent: Bin) -> None:
     agent("patient", ASKER + "import signal; sys.stdout.flush(); signal.pause()\n")
     ref = spawned(hocket, "patient", "--", "Which?", "--timeout", "0.2")
     lines = hocket.start("logs", "-f", ref).stdout
@@ -213,15 +213,15 @@ def test_ask_is_refused_outside_of_a_run(hocket: Hocket) -> None:
 
 @pytest.mark.usefixtures("asker")
 def test_question_without_a_terminal_is_denied_at_once(hocket: Hocket) -> None:
-    done = hocket("run", "asker", "--", "Anybody there?")
+    done = hocket("run", "asker", "--", "Which one now?")
     assert done.returncode == 0
     assert done.stdout.startswith("(1, '', 'hocket: denied: no one can answer")
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if " asker " in line]
-    assert told[1] == "? asker asks: Anybody there?"
+    assert told[1] == "? asker asks: Which one now?"
     assert told[2].startswith("asker denied by hocket: no one can answer")
-    failed = hocket("run", "asker", "--on-question", "fail", "--", "Anybody there?")
+    failed = hocket("run", "asker", "--on-question", "fail", "--", "Which one now?")
     assert failed.returncode == 4
-    assert "? asker asks: Anybody there?    not answered (--on-question fail): the run ends" in failed.stderr
+    assert "? asker asks: Which one now?    not answered (--on-question fail): the run ends" in failed.stderr
     assert "no_answer" in failed.stderr
     assert "hocket answer" not in done.stderr + failed.stderr
 

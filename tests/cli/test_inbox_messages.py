@@ -65,7 +65,7 @@ def test_very_first_turn_answers_the_prompt() -> None:
     assert outcome(started(1), ended(1, idle=False), started(2), last) == (True, last)
 
 
-def test_a_turn_that_was_interrupted_is_no_answer() -> None:
+def test_interrupted_turn_is_no_answer() -> None:
     last = ended(4)
     assert outcome(ended(3), interrupting=True) == (False, None)
     assert outcome(ended(3), started(4), last, interrupting=True) == (True, last)
@@ -100,7 +100,7 @@ def test_messages_answered_together_share_the_answer() -> None:
 
 
 @pytest.mark.parametrize("kind", ["question", "run.ended"])
-def test_a_question_or_the_end_settles_it_too(kind: str) -> None:
+def test_question_or_end_also_ends_the_wait(kind: str) -> None:
     event = make(kind, id="q", status="failed")
     assert outcome(started(4), event) == (True, event)
     assert outcome(started(4), make(kind, "another", id="q", status="failed")) == (False, None)
@@ -303,7 +303,7 @@ def test_chain_permission_needs_a_clear_yes(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_an_answer_to_nothing_is_refused(hocket: Hocket) -> None:
+def test_answer_without_question_is_refused(hocket: Hocket) -> None:
     ref = spawned(hocket, "hold", "--on-question", "ask")
     hocket("run", "claude", "-p", "hold", "--detach")
     for name in (ref, hocket.number(2)):
@@ -415,7 +415,7 @@ def test_ended_session_is_resumed_in_a_new_run(hocket: Hocket) -> None:
     after = json.loads(hocket("wait", detached, "--json").stdout)
     assert (after["status"], after["resumed_from"]) == ("done", first)
     assert after["session_id"] != before["session_id"]
-    assert f"resumes     {first}" in hocket("show", detached).stdout
+    assert f"resumes     {before['number']} claude" in hocket("show", detached).stdout
     events = [json.loads(line) for line in hocket("resume", first, "-p", "x", "--json").stdout.splitlines()]
     assert (events[-1]["type"], events[-1]["data"]["result"]) == ("run.ended", "you said: x")
 
@@ -427,7 +427,7 @@ def test_resumed_session_is_watched_to_its_pause(hocket: Hocket) -> None:
     resumed = hocket("resume", first, "--session", "-p", "more")
     assert (resumed.returncode, resumed.stdout) == (0, "you said: more\n")
     number = hocket.number(2)
-    assert f'run {number} waits for a message: hocket send {number} "…" --wait' in resumed.stderr
+    assert f"run {number} waits for a message: hocket attach {number} ·" in resumed.stderr
     assert "○ idle" in hocket("ps").stdout
     assert hocket("resume", number).returncode == 2
 
@@ -440,7 +440,7 @@ def test_failed_chain_is_resumed_at_a_step(hocket: Hocket, agent: Bin, project: 
     assert failed.returncode == 1
     chain = hocket.number()
     assert "has no step 9" in hocket("resume", chain, "--from", "9").stderr
-    assert "its steps: 1 first, 2 second, 3 third" in hocket("resume", chain, "--from", "nobody").stderr
+    assert "its steps: 1 first, 2 second, 3 third" in hocket("resume", chain, "--from", "unknown").stderr
     refused = hocket("resume", chain, "-p", "more")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "own prompts" in refused.stderr
@@ -457,7 +457,7 @@ def test_failed_chain_is_resumed_at_a_step(hocket: Hocket, agent: Bin, project: 
     assert hocket("resume", last["run"]).returncode == 2
 
 
-def test_plain_programs_are_not_talked_to(hocket: Hocket, agent: Bin) -> None:
+def test_message_to_a_program_is_refused(hocket: Hocket, agent: Bin) -> None:
     agent("tool", "import signal; signal.pause()")
     ref = hocket.created("spawn", "tool")
     refusals = {"hi": "does not read messages", "--interrupt": "does not read messages", "allow": "no open question"}

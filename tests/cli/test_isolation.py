@@ -138,7 +138,7 @@ def test_worktree_without_branch_is_described() -> None:
         ),
     ],
 )
-def test_gone_or_merged_branch_is_not_to_be_merged(now: dict[str, Any], words: str) -> None:
+def test_no_merge_is_suggested_for_merged_branch(now: dict[str, Any], words: str) -> None:
     first, *more = worktree_lines([{**LEFT, **now}], "7")
     assert (first, [line for line in more if " merge " in line or " branch " in line]) == (words, [])
 
@@ -162,7 +162,7 @@ def test_show_says_what_became_of_a_branch(hocket: Hocket, repository: Path) -> 
 
 
 @pytest.mark.shared_server
-def test_summary_does_not_advise_to_merge_what_is_merged(hocket: Hocket, repository: Path, agent: Bin) -> None:
+def test_summary_suggests_no_merge_of_merged_branch(hocket: Hocket, repository: Path, agent: Bin) -> None:
     push = f"subprocess.run(['git', '-C', {str(repository)!r}, 'branch', 'taken', subprocess.check_output("
     push += "['git', 'rev-parse', 'HEAD'], text=True).strip()], check=True)\n"
     agent("merger", COMMITTING + push)
@@ -171,7 +171,7 @@ def test_summary_does_not_advise_to_merge_what_is_merged(hocket: Hocket, reposit
     assert " merge " not in done.stderr
 
 
-def test_where_nothing_is_known_nothing_is_claimed() -> None:
+def test_unknown_worktree_state_is_called_unknown() -> None:
     unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
     first, second = worktree_lines([unknown], "7")
     assert first == "builder: commits unknown, uncommitted changes unknown, in /h/worktrees/7-x-1-builder"
@@ -201,7 +201,7 @@ def test_isolation_without_repository_is_refused(hocket: Hocket, agent: Bin) -> 
     assert (listed["isolation"], "git repository" in listed["problem"]) == ("worktree", True)
 
 
-def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Path) -> None:
+def test_rehearsal_leaves_the_repository_unchanged(hocket: Hocket, repository: Path) -> None:
     (repository / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
     commit_all(repository)
     assert hocket("rehearse", "--chain", "ship", timeout=PATIENCE).returncode == 0

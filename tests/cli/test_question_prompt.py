@@ -59,7 +59,7 @@ def test_nothing_of_a_rule_is_left_out() -> None:
 @pytest.mark.parametrize(("rows", "fits"), [(24, False), (99, True)])
 def test_rule_that_does_not_fit_has_no_key(rows: int, fits: bool) -> None:
     prompt, view = scene(asked(rule="Bash(make " + "very " * 200 + "long *)"), asked("q2"))
-    assert press(prompt, view, "A") is None, "nobody has seen it yet"
+    assert press(prompt, view, "A") is None, "it has not been shown yet"
     lines = prompt.lines(60, rows // 3, 1.0, rows)
     assert len(lines) <= rows - 3, "a step, the footer and the cursor need a row each"
     assert any("[A]" in line for line in lines) is fits
@@ -102,7 +102,7 @@ def test_parts_of_a_question_are_answered_in_turn() -> None:
     assert press(prompt, view, "b", "i", "g", "\r") == {"question": "q1", "allow": True, "text": "1\nbig"}
 
 
-def test_an_option_has_its_number_for_a_key() -> None:
+def test_option_has_its_number_as_key() -> None:
     prompt, view = scene(asked(kind="choice", tool=None, text="Where?", options=["here", "there"]))
     assert press(prompt, view, "3") is None
     assert press(prompt, view, "a") is None, "words are wanted"
@@ -128,7 +128,7 @@ def test_new_question_ignores_early_keys() -> None:
     assert prompt.press(["a"], view, 10.0 + LATER) == {"question": "q2", "allow": True}
 
 
-def test_a_chains_own_question_is_asked_as_well() -> None:
+def test_question_of_a_chain_is_shown() -> None:
     prompt, view = scene(asked("lost-1", "r", kind="lost", tool=None, text="builder was lost. Run it again?"))
     assert prompt.question is not None
     assert (prompt.question.asked_by, prompt.question.run_name) == ("run 1", 1)
@@ -204,7 +204,7 @@ ARROWS = ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"]
 
 
 @pytest.mark.parametrize("sent", ARROWS)
-def test_an_arrow_is_no_letter(sent: str) -> None:
+def test_arrow_key_is_no_letter(sent: str) -> None:
     assert Keyboard().split(sent) == []
 
 
@@ -228,7 +228,7 @@ def test_lone_escape_is_a_key() -> None:
     assert typed.split("d") == ["d"]
 
 
-def test_only_new_lines_of_a_command_have_a_bar() -> None:
+def test_new_lines_of_command_have_a_bar() -> None:
     prompt, _ = scene(asked(input={"command": "make one\n  make " + "x" * 40 + "\nmake three"}))
     shown = [line[2:-2].rstrip() for line in prompt.lines(40, 9, 1.0)[1:-2]]
     assert shown[0] == "builder wants to run Bash: make one"
@@ -247,7 +247,7 @@ def test_command_rows_are_indented() -> None:
     assert keys[0].startswith("[a] allow once")
 
 
-def test_while_keys_mean_something_else_it_names_none() -> None:
+def test_prompt_names_no_keys_while_disabled() -> None:
     prompt, view = scene(asked())
     assert not any("[" in line for line in prompt.lines(60, 9, 1.0, muted=True))
     press(prompt, view, "d")

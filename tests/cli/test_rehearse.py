@@ -118,7 +118,7 @@ def test_programs_run_for_real_and_are_announced(hocket: Hocket, agent: Bin, pro
     assert (project / "made").exists()
 
 
-def test_a_chain_that_fails_has_its_own_exit_code(hocket: Hocket, agent: Bin) -> None:
+def test_failed_chain_has_its_own_exit_code(hocket: Hocket, agent: Bin) -> None:
     agent("failing", "import sys; sys.exit(3)")
     assert hocket("rehearse", "planner -> failing").returncode == 1
 
@@ -190,7 +190,7 @@ def test_question_is_denied_unless_asking_is_requested(hocket: Hocket, project: 
         ("real", "project", True, "helped"),
     ],
 )
-def test_sub_agents_are_found_where_the_real_cli_finds_them(
+def test_sub_agents_are_found_like_real_cli(
     hocket: Hocket,
     project: Path,
     world: Path,
@@ -331,7 +331,7 @@ def test_real_cli_without_tools_reports_uncovered_requests(
     assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
 
 
-def test_same_instructions_are_refused_only_with_the_real_cli(
+def test_same_instructions_are_refused_with_real_cli(
     hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))

@@ -17,7 +17,8 @@ from world import Bin, Hocket
 
 SHOWN = (
     "Three agents are defined",
-    "planner/general-purpose completed: Nothing here yet.",
+    "planner/general-purpose Nothing here yet.",
+    "planner/general-purpose completed\n",
     "Now the server is killed",
     "continues where the old one stopped",
     "? builder[2/3] wants to run Bash: sh greet.sh Ada",

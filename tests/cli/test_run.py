@@ -106,7 +106,7 @@ def test_json_ends_with_the_end_of_the_root(hocket: Hocket, agents: Bin) -> None
 
 @pytest.mark.req("S1-B20", "S1-B17")
 @pytest.mark.parametrize("words", [["planner -> nosuch"], ["planner ->"], ["--chain", "x"]])
-def test_a_refusal_is_two_with_nothing_on_stdout(hocket: Hocket, agents: Bin, words: list[str]) -> None:
+def test_refusal_exits_with_two_and_empty_stdout(hocket: Hocket, agents: Bin, words: list[str]) -> None:
     for more in ([], ["--json"]):
         done = hocket("run", *words, *more)
         assert (done.returncode, done.stdout) == (2, "")
@@ -114,7 +114,7 @@ def test_a_refusal_is_two_with_nothing_on_stdout(hocket: Hocket, agents: Bin, wo
 
 
 @pytest.mark.own_server
-def test_nothing_to_run_is_two_with_an_example(hocket: Hocket) -> None:
+def test_missing_agent_exits_with_two_and_example(hocket: Hocket) -> None:
     done = hocket("run")
     assert (done.returncode, done.stdout) == (2, "")
     assert 'hocket run "planner -> builder:3' in done.stderr
@@ -163,13 +163,13 @@ def test_prompt_from_file_is_not_a_template(hocket: Hocket, agents: Bin, project
     assert "NOWHERE" in typed.stderr
 
 
-def test_what_follows_two_dashes_reaches_the_agent_untouched(hocket: Hocket, agents: Bin) -> None:
+def test_arguments_after_two_dashes_are_unchanged(hocket: Hocket, agents: Bin) -> None:
     done = hocket("run", "planner", "-q", "--", "--json", "$(touch pwned)", "->", "-p")
     assert done.stdout == "plan for --json $(touch pwned) -> -p\n"
 
 
 @pytest.mark.req("S1-B22")
-def test_the_working_directory_can_be_chosen(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_working_directory_can_be_chosen(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("where", "import os; print(os.getcwd())")
     (project / "sub").mkdir()
     assert hocket("run", "where", "-q", "--cwd", "sub").stdout == f"{project / 'sub'}\n"
@@ -216,7 +216,7 @@ def test_detached_runs_go_on_and_end_by_themselves(hocket: Hocket, agents: Bin) 
 
 @pytest.mark.req("S1-B17", "S1-B18")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_whole_run(hocket: Hocket, agents: Bin, number: signal.Signals, code: int) -> None:
+def test_signal_stops_the_whole_run(hocket: Hocket, agents: Bin, number: signal.Signals, code: int) -> None:
     running = hocket.start("run", "forever -> planner")
     assert running.stderr is not None
     until(running.stderr, "forever up")
@@ -253,7 +253,7 @@ def test_two_signals_at_once_stop_once(hocket: Hocket, agents: Bin, gap: float) 
     assert (last["type"], last["data"]["status"]) == ("run.ended", "stopped")
 
 
-def test_a_hang_up_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:
+def test_hangup_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:
     running = hocket.start("run", "forever")
     assert running.stderr is not None
     until(running.stderr, "forever up")
@@ -267,7 +267,7 @@ def test_a_hang_up_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
 
 
-def test_a_stop_from_elsewhere_is_one(hocket: Hocket, agents: Bin) -> None:
+def test_stop_from_elsewhere_exits_with_one(hocket: Hocket, agents: Bin) -> None:
     running = hocket.start("run", "forever", "--json")
     assert running.stdout is not None
     run = json.loads(until(running.stdout, '"text"'))["root"]
@@ -277,7 +277,7 @@ def test_a_stop_from_elsewhere_is_one(hocket: Hocket, agents: Bin) -> None:
 
 
 @pytest.mark.own_server
-def test_a_killed_server_costs_the_watcher_nothing(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_killed_server_loses_no_watched_event(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("slow", "import pathlib, time\nfor n in range(60): print(n, flush=True); time.sleep(0.05)")
     running = hocket.start("run", "slow -> slow", "--json")
     assert running.stdout is not None
@@ -299,7 +299,7 @@ def test_a_killed_server_costs_the_watcher_nothing(hocket: Hocket, agent: Bin, p
     assert [event["run"] for event in events if event["type"] == "run.ended"].count(events[0]["root"]) == 1
 
 
-def test_a_reader_that_leaves_is_no_failure(hocket: Hocket, agents: Bin) -> None:
+def test_closed_stdout_is_no_failure(hocket: Hocket, agents: Bin) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", '"$0" -m hocket run planner --json | head -n 1', sys.executable],
         cwd=hocket.cwd,
@@ -359,7 +359,7 @@ def test_dry_run_inside_a_run_is_refused_alike(hocket: Hocket, agent: Bin, agent
 
 @pytest.mark.own_server
 def test_dry_run_inside_a_run_starts_no_server(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
-    """Both ends of a FIFO wait for each other, so that nobody brings one up before it was tried."""
+    """Both ends of a FIFO wait for each other, so that no server is started before the dry run."""
     door = world / "door"
     os.mkfifo(door)
     agent("outer", INNER + f"open({str(door)!r}).read()\nsaid = dry()\nopen({str(door)!r}, 'w').write(said)")

@@ -104,19 +104,19 @@ CROWD = [
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
-        (60, "RUN AGENT STATE TIME LAST"),
-        (80, "RUN PROJECT AGENT STATE TIME LAST"),
+        (60, "RUN AGENT STATE TIME COST LAST"),
+        (80, "RUN PROJECT AGENT STATE TIME COST LAST"),
         (120, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED COST LAST"),
         (200, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED TOK COST LAST"),
         (None, "RUN PROJECT AGENT STEP STATE ELAPSED ENDED TOK COST LAST"),
     ],
 )
-def test_agent_and_last_words_have_room_at_every_width(columns: int | None, shown: str) -> None:
+def test_table_shows_agent_and_last_words_always(columns: int | None, shown: str) -> None:
     head, *lines = ps_table(CROWD, 3620.0, columns)
     assert head.split() == shown.split()
     assert all(len(line) <= (columns or 300) for line in lines)
     assert all(any(agent in line for line in lines) for agent in (" planner ", " builder ", " critic ", " tool "))
-    assert next(line for line in lines if " critic " in line)[head.index("LAST") :].startswith("exit 1: 2 failed")
+    assert next(line for line in lines if " critic " in line)[head.index("LAST") :].startswith("exit 1: 2 fail")
 
 
 def test_ended_runs_have_their_age() -> None:
@@ -133,7 +133,7 @@ def test_projects_are_listed_where_there_are_several() -> None:
     assert "PROJECT" not in ps_table(CROWD[:3], 3620.0, 120)[0]
 
 
-def test_columns_without_content_are_left_out_on_a_terminal() -> None:
+def test_empty_columns_are_omitted_on_a_terminal() -> None:
     assert ps_table([run(1)], 172.0, 80)[0].split() == ["RUN", "AGENT", "STATE", "ELAPSED", "LAST"]
     assert "TOK" in ps_table([run(1)], 172.0, None)[0]
 
@@ -150,7 +150,7 @@ def test_states_are_coloured_where_colour_is_wanted() -> None:
     assert "\x1b" not in "".join(ps_table([run(1)], 172.0, 80))
 
 
-def test_show_prints_the_result_harmlessly() -> None:
+def test_show_prints_the_result_without_controls() -> None:
     lines = show_lines(run(1, kind="leaf", result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
     assert lines[-1] == "done"
     assert "files    /h/runs/r1" in lines
@@ -165,7 +165,7 @@ def test_show_always_says_where_the_agent_was_found() -> None:
 
 
 @pytest.mark.own_server
-def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_spawned_run_is_waited_for_and_shown(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "import sys; print(*sys.argv[1:]); print('aside', file=sys.stderr); sys.exit(4)")
     spawned = hocket("spawn", "echo", "-p", "the prompt", "--json", "--", "--flag")
     assert (spawned.returncode, spawned.stderr) == (0, "")
@@ -217,7 +217,7 @@ def test_spawn_of_a_chain_suggests_run(hocket: Hocket, chain: str) -> None:
     assert "hocket run" not in hocket("spawn", "a typing error").stderr
 
 
-def test_an_empty_list_teaches_the_next_command(hocket: Hocket) -> None:
+def test_empty_list_suggests_the_next_command(hocket: Hocket) -> None:
     done = hocket("ps")
     assert (done.returncode, done.stdout) == (0, "")
     assert "hocket run" in done.stderr
@@ -225,7 +225,7 @@ def test_an_empty_list_teaches_the_next_command(hocket: Hocket) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "logs", "wait", "stop"])
-def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
+def test_unknown_run_exits_with_two(hocket: Hocket, command: str) -> None:
     done = hocket(command, "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "hocket: there is no run 'nosuch'\nhint: `hocket ps -a` lists them\n"
@@ -276,7 +276,7 @@ def listed(hocket: Hocket) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_gate_at_work_is_said(hocket: Hocket, agent: Bin) -> None:
+def test_running_gate_is_shown(hocket: Hocket, agent: Bin) -> None:
     agent("quick", "print('there')")
     ref = hocket.created("run", "quick", "--until", "sleep 600", "--detach")
     (chain,) = wait_for(lambda: [one for one in listed(hocket) if "gate" in str(one["last"])], "the gate")

@@ -77,14 +77,14 @@ def test_diff_has_commits_changes_and_untracked_files(hocket: Hocket, repository
     assert counts(diff(hocket, hocket.runs()[-1]["id"])) == counts(found), "also of the process itself"
 
 
-def test_patch_of_a_diff_can_be_applied_in_reverse(hocket: Hocket, repository: Path, tmp_path: Path) -> None:
+def test_patch_can_be_applied_in_reverse(hocket: Hocket, repository: Path, tmp_path: Path) -> None:
     hocket("run", "worker")
     (tmp_path / "patch").write_text(hocket("diff", hocket.number()).stdout)
     git(repository, "apply", "-R", str(tmp_path / "patch"))
     assert ((repository / "readme").read_text(), (repository / "new").exists()) == ("hello\n", False)
 
 
-def test_changes_from_before_the_run_are_left_out_or_named(hocket: Hocket, repository: Path, agent: Bin) -> None:
+def test_changes_before_the_run_are_named(hocket: Hocket, repository: Path, agent: Bin) -> None:
     for name in ("code", "old", "mine"):
         (repository / name).write_text("mine\n")
     agent(
@@ -171,7 +171,7 @@ def test_worktrees_are_compared_by_step(hocket: Hocket, repository: Path, agent:
     assert list(counts(diff(hocket, leaf))) == ["two"], "only what its own step did"
 
 
-def test_commits_of_a_worktree_that_is_gone_are_compared(hocket: Hocket, repository: Path, agent: Bin) -> None:
+def test_commits_of_removed_worktree_are_compared(hocket: Hocket, repository: Path, agent: Bin) -> None:
     agent("worker", COMMIT + "append('one', '1\\n')\ncommit()\n")
     hocket("run", "worker", *ISOLATED)
     run, (branch,) = hocket.number(), branches(repository)

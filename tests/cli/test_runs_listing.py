@@ -1,4 +1,4 @@
-"""``ps`` with filters and ``logs -n``: the part of the list, and of a log, that somebody asks for."""
+"""``ps`` with filters and ``logs -n``: selected parts of the list and of a log."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_empty_list_says_what_would_help(hocket: Hocket, project: Path) -> None:
     assert hocket("ps", "-a", "--agent", "nosuch").stderr == "No matching runs.\n"
 
 
-def test_agent_given_by_path_is_listed_by_its_name(hocket: Hocket, project: Path, agent: Bin) -> None:
+def test_agent_given_by_path_is_listed_by_name(hocket: Hocket, project: Path, agent: Bin) -> None:
     folder = project / "tools"
     folder.mkdir()
     (folder / "tool").symlink_to(agent("anything", "print('hello')"))

@@ -76,7 +76,7 @@ def test_unit_refuses_unprintable_paths(path: str) -> None:
 
 
 @on_linux
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="nobody here can verify a unit")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no program here can verify a unit")
 def test_systemd_accepts_the_unit(world: Path) -> None:
     home, runtime = world / "a home", world / "runtime"
     home.mkdir()
@@ -226,7 +226,7 @@ def test_print_writes_nothing_and_works_without_systemd(hocket: Hocket, home: Pa
 
 
 def restart(hocket: Hocket, run: str) -> None:
-    """What a restart of the machine leaves of a run, as far as anybody can tell."""
+    """What a restart of the machine leaves of a run, as far as can be observed."""
     place = json.loads(hocket("show", run, "--json").stdout)["dir"]
     hocket("server", "stop")
     known = files.read_pid(place)

@@ -20,8 +20,9 @@ from world import Bin, Hocket
 
 from hocket.cli.access import camel_keys, snake_keys
 from hocket.cli.task import parse_task, task_files, write_atomically
-from hocket.cli.task_render import history_lines, history_text, levels, queue_lines, size, task_lines, task_table
+from hocket.cli.task_render import history_lines, history_text, levels, queue_lines, task_lines, task_table
 from hocket.errors import BadDirectory, UsageError
+from hocket.views.text import size_text
 
 SECOND = 1000
 
@@ -132,7 +133,7 @@ def test_verbose_shows_complete_messages() -> None:
     ]
 
 
-def test_the_list_fits_the_terminal() -> None:
+def test_task_list_fits_the_terminal() -> None:
     tasks = [task_with(description="x" * 500, current_agent="qa", handoff_count=3)]
     head, row = task_table(tasks, 120.0, 80)
     assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "DESCRIPTION"]
@@ -229,7 +230,7 @@ def test_history_is_printed_as_text(kind: str, data: dict[str, Any], words: str)
     assert history_text(kind, data) == words
 
 
-def test_a_history_names_each_day_once() -> None:
+def test_history_names_each_day_once() -> None:
     day = 86_400 * SECOND
     events = [{"event_type": "x", "timestamp": ts, "data": {}} for ts in (0, SECOND, 3 * day)]
     lines = history_lines(events)
@@ -237,7 +238,7 @@ def test_a_history_names_each_day_once() -> None:
 
 
 def test_sizes_are_readable() -> None:
-    assert [size(count) for count in (0, 1023, 2048, 3 * 1024**2)] == ["0 B", "1023 B", "2 kB", "3.0 MB"]
+    assert [size_text(count) for count in (0, 1023, 2048, 3 * 1024**2)] == ["0 B", "1023 B", "2 kB", "3.0 MB"]
 
 
 def test_keys_are_respelled_both_ways() -> None:
@@ -251,7 +252,7 @@ def test_keys_are_respelled_both_ways() -> None:
 
 
 @pytest.mark.req("S2-B01", "S2-14")
-def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
+def test_task_is_created_listed_and_shown(hocket: Hocket, project: Path) -> None:
     made = hocket("task", "new", "Sessions", "expire")
     assert (made.returncode, made.stdout, made.stderr) == (0, "task 1\n", "")
     (project / "sub").mkdir()
@@ -274,7 +275,7 @@ def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
 
 @pytest.mark.req("S2-B01", "S2-B02", "S2-15")
 @pytest.mark.shared_server
-def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> None:
+def test_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> None:
     agent("echo", "import sys; print(sys.argv[-1])")
     task = hocket.created("task", "new", "a wish")
     hocket("handoff", task, "echo", "hi")
@@ -312,7 +313,7 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
 
 
 @pytest.mark.req("S2-B03")
-def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path) -> None:
     wait = f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
     agent("slow", wait)
     run = hocket.created("handoff", "slow", "x", "--detach")
@@ -345,7 +346,7 @@ def test_queued_entry_uses_the_environment_of_its_caller(hocket: Hocket, agent: 
     hocket("handoff", "slow", "x", "--detach")
     task = hocket.task_number()
     refused = hocket("task", "queue", task, "mine", "now")
-    assert (refused.returncode, refused.stdout) == (2, ""), "it is on nobody else's PATH"
+    assert (refused.returncode, refused.stdout) == (2, ""), "it is on no other PATH"
     queued = hocket("task", "queue", task, "mine", "now", env=mine)
     assert queued.returncode == 0, queued.stderr
     assert str(world / "own") not in hocket("task", "export", task).stdout
@@ -367,9 +368,9 @@ def _until_handed_over(hocket: Hocket, task: str, count: int) -> list[dict[str, 
     raise AssertionError(f"not handed over: {records}")
 
 
-def test_what_is_refused_uses_up_no_number(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_refused_start_uses_no_number(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "print('hello')")
-    assert hocket("handoff", "nobody-at-all", "x").returncode == 2
+    assert hocket("handoff", "unknown-agent", "x").returncode == 2
     assert hocket("handoff", "echo", "x", "--cwd", project / "nowhere").returncode == 2
     first = hocket.created("task", "new", "a wish")
     (project / "task.json").write_text(hocket("task", "export", first).stdout)
@@ -441,7 +442,7 @@ def test_usage_error_exits_with_two_and_a_hint(hocket: Hocket, words: tuple[str,
     assert "route" not in done.stderr
 
 
-def test_a_plain_usage_needs_no_framework(hocket: Hocket) -> None:
+def test_plain_usage_loads_no_framework(hocket: Hocket) -> None:
     hocket("task", "new", "a wish")
     code = "import sys; from hocket.cli import main; main(['task', 'list', '--json']); print(*sys.modules)"
     loaded = hocket(command=[sys.executable, "-c", code]).stdout.split()
@@ -473,7 +474,7 @@ def test_exported_tasks_are_imported_completely(hocket: Hocket, agent: Bin, proj
     # It ends with an error, so that what is queued stays queued.
     hocket("handoff", "2", "broken", "Fail, please")
     hocket("task", "queue", "2", "echo", "queued 世界")
-    hocket("task", "queue", "2", "nobody-here", "x")  # refused: nothing of that name is there
+    hocket("task", "queue", "2", "unknown-agent", "x")  # refused: nothing of that name is there
     hocket("task", "queue", "2", "echo", "the second")
     exported = hocket("task", "export", "--all", "-o", "out").stdout.splitlines()
     assert exported[0] == f"out/{plain}/task.json"
@@ -537,7 +538,7 @@ def test_imported_queue_waits_for_a_hand_off(hocket: Hocket, agent: Bin, project
 
 
 def is_done(hocket: Hocket, name: str) -> bool:
-    """Whether nobody is at work and nothing waits."""
+    """True if no agent is active and the queue is empty."""
     waits = json.loads(hocket("task", "queue", name, "--json").stdout)
     return not waits and json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None
 
@@ -634,7 +635,7 @@ def test_attachment_outside_its_folder_is_refused(hocket: Hocket, project: Path,
     assert [one["attachments"] for one in shown] == [[], []]
 
 
-def test_where_the_tasks_of_a_folder_are(tmp_path: Path) -> None:
+def test_tasks_of_a_folder_are_found(tmp_path: Path) -> None:
     assert task_files(str(tmp_path / "one.json")) == [str(tmp_path / "one.json")]
     with pytest.raises(UsageError, match="no task"):
         task_files(str(tmp_path))
@@ -701,7 +702,7 @@ def test_archived_tasks_are_hidden_from_list_and_board(hocket: Hocket) -> None:
 
 
 @pytest.mark.shared_server
-def test_task_is_removed_with_yes_and_its_run_stays(hocket: Hocket, agent: Bin) -> None:
+def test_removed_task_leaves_its_run(hocket: Hocket, agent: Bin) -> None:
     agent("echo", "import sys; print(sys.argv[-1])")
     hocket("handoff", "echo", "one")
     task, run = hocket.task_number(), hocket.number()

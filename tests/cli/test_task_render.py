@@ -69,7 +69,7 @@ def test_card_shows_agent_time_handoffs_and_queue() -> None:
     ]
 
 
-def test_card_of_a_question_has_the_command_that_answers() -> None:
+def test_card_of_question_has_its_reply_command() -> None:
     one = task(7, "active", current_agent="qa")
     assert card(one, asked(7, NOW - 34), NOW, 40)[1:3] == [
         ("   ◆ qa 0:34", "33"),
@@ -165,7 +165,7 @@ def test_board_colours_change_no_text() -> None:
 # --- From outside ---
 
 
-def test_an_empty_board_says_what_to_type(hocket: Hocket) -> None:
+def test_empty_board_suggests_a_command(hocket: Hocket) -> None:
     done = hocket("task", "board")
     assert (done.returncode, done.stdout) == (0, "")
     assert "hocket task new" in done.stderr
@@ -193,7 +193,7 @@ def test_board_shows_active_asking_and_finished_tasks(hocket: Hocket, agent: Bin
     hocket("handoff", "sleeper", "Hammer at it", "--detach")
     hocket("task", "queue", "2", "echo", "then this")
     asker = hocket.created("handoff", "asker", "Paint it", "--detach")
-    hocket("task", "new", "Nobody has this")
+    hocket("task", "new", "Unassigned task")
     deadline = time.monotonic() + PATIENCE
     while not json.loads(hocket("inbox", "--json").stdout):
         assert time.monotonic() < deadline, hocket("show", asker).stdout

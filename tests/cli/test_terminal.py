@@ -57,6 +57,7 @@ def test_finished_steps_stay_in_the_scroll_back(terminal: Start, hocket: Hocket)
     assert "^C asks: detach or stop · ^C^C stops" in lines[4]
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter continue")
+    assert not view.is_canonical(), "an echoed key would move the view"
     view.press(b"\r")
     view.wait_for("^C asks: detach or stop · ^C^C stops")
     view.press(b"\x03")
@@ -73,7 +74,7 @@ def test_finished_steps_stay_in_the_scroll_back(terminal: Start, hocket: Hocket)
     assert "d detach" not in text
 
 
-def test_the_second_interrupt_stops(terminal: Start) -> None:
+def test_second_interrupt_stops_the_run(terminal: Start) -> None:
     view = terminal("run", "forever")
     view.wait_for("hammering")
     view.press(b"\x03")
@@ -82,8 +83,8 @@ def test_the_second_interrupt_stops(terminal: Start) -> None:
     assert view.end() == 130
 
 
-def test_a_key_right_behind_the_interrupt_counts(terminal: Start, hocket: Hocket) -> None:
-    """The offer is on the screen before the terminal is taken, so taking it must not drop what is typed."""
+def test_key_directly_after_the_interrupt_counts(terminal: Start, hocket: Hocket) -> None:
+    """It is typed before the terminal is taken, which must not drop it."""
     view = terminal("run", "forever")
     view.wait_for("hammering")
     view.press(b"\x03d")
@@ -91,7 +92,7 @@ def test_a_key_right_behind_the_interrupt_counts(terminal: Start, hocket: Hocket
     assert f"run {hocket.number()} continues" in view.text()
 
 
-def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket) -> None:
+def test_interrupt_offers_detach_in_line_mode(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "forever", "--plain")
     view.wait_for("hammering")
     view.press(b"\x03")
@@ -111,7 +112,7 @@ def test_detaching_keeps_the_run_and_restores_the_terminal(terminal: Start, hock
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 3
-    assert f"run {hocket.number()} continues: hocket wait {hocket.number()}" in view.text()
+    assert f"run {hocket.number()} continues: hocket attach {hocket.number()}" in view.text()
     assert not view.screen.cursor.hidden
     listing = terminal("ps")
     assert listing.end() == 0
@@ -158,7 +159,7 @@ def test_plain_output_has_no_escape_codes(terminal: Start, args: list[str], env:
 
 def asking(terminal: Start, agent: Bin, words: str = "ask me", **size: int) -> Terminal:
     install_claude(agent.folder)
-    view = terminal("run", "claude", "-p", words, **size)  # on a terminal somebody is there to be asked
+    view = terminal("run", "claude", "-p", words, **size)  # on a terminal questions are asked by default
     view.wait_for("waiting 0:")
     return view
 
@@ -198,7 +199,7 @@ def test_key_allows_by_the_suggested_rule(terminal: Start, agent: Bin) -> None:
     assert "[allowed touch x1]" in view.text()
 
 
-def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
+def test_denial_may_have_a_reason(terminal: Start, agent: Bin) -> None:
     view = asking(terminal, agent)
     press_when_it_counts(view, b"d", "deny, because:")
     view.press("nöt therez\x7f".encode())
@@ -209,7 +210,7 @@ def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
     assert "[nöt there]" in view.text()
 
 
-def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
+def test_question_is_answered_by_text_or_option(terminal: Start, agent: Bin) -> None:
     view = asking(terminal, agent, "choose")
     assert "│ claude asks: Which colour? (1 Red, 2 Blue) " in view.text()
     assert "│ [1-2] choose   [t] answer…   [d] deny…" in view.text()
@@ -255,7 +256,7 @@ def test_question_rows_are_indented(gap: str) -> None:
     assert (first[:2], others[-1]) == ("? ", "    hocket answer 3")
 
 
-def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
+def test_long_question_is_never_cut(terminal: Start, agent: Bin) -> None:
     install_claude(agent.folder, "touch " + 290 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "ask me", rows=12)
     view.wait_for("… complete above")
@@ -356,7 +357,7 @@ def test_group_members_are_shown_until_all_end(terminal: Start, hocket: Hocket) 
     assert rows.count(["✓", "┌", "quick", "1/1"]) == rows.count(["■", "└", "forever", "1/3"]) == 1
 
 
-def test_a_failed_gate_shows_what_it_said(terminal: Start) -> None:
+def test_failed_gate_shows_its_output(terminal: Start) -> None:
     view = terminal("run", "quick", "--until", "echo two tests fail; exit 1")
     assert view.end() == 1
     assert "quick gate not passed (exit 1): echo two tests fail; exit 1" in view.text()
@@ -389,7 +390,7 @@ def test_wide_question_is_never_cut(columns: int) -> None:
     assert "".join(one for one in text if one in letters) == letters
 
 
-def test_an_offer_is_never_cut_off() -> None:
+def test_offer_is_never_cut_off() -> None:
     lines = painted(spending(), 90.0, 24, "d detach, s stop, Enter continue")
     assert [line.rstrip() for line in lines[-2:]] == ["d detach, s stop, Enter", "continue"]
 
@@ -418,7 +419,7 @@ def test_usage_and_silence_are_shown_by_step() -> None:
     assert lines[2].rstrip() == "1:22  ·  100.4k tok  ·  $0.70 of $5.00  ·  ^C asks: detach or stop · ^C^C stops"
 
 
-def test_a_helper_has_a_line_below_its_step() -> None:
+def test_helper_has_a_line_below_its_step() -> None:
     progress = spending()
     progress.add(event("b", "member", 73.0, status="started", parent="t", agent="test-runner", text="run the tests"))
     assert painted(progress, 82.0, 100)[2].split() == ["└", "test-runner", "0:09", "run", "the", "tests"]
@@ -440,7 +441,7 @@ def test_long_name_keeps_columns_aligned() -> None:
     assert max(map(len, painted(progress, 82.0, 40))) <= 40
 
 
-def test_a_parked_chain_says_when_it_goes_on() -> None:
+def test_parked_chain_shows_when_it_continues() -> None:
     progress = RunView("r", [("builder", 3)])
     progress.add({"ts": 0.0, "run": "r", "type": "parked", "data": {"until": 7000.0, "reason": "rate_limited"}})
     console = Console(width=80, file=io.StringIO(), no_color=True)

@@ -77,7 +77,7 @@ def test_tree_is_shown_with_questions_first(terminal: Start, hocket: Hocket, age
     assert "2 ·1" in view.text()
 
 
-def test_question_is_answered_and_ended_run_stays_a_while(terminal: Start, hocket: Hocket, agent: Bin) -> None:
+def test_answered_run_stays_listed_after_its_end(terminal: Start, hocket: Hocket, agent: Bin) -> None:
     install_claude(agent.folder)
     asking = number_of(hocket, "spawn", "claude", "--on-question", "ask", "-p", "ask me")
     view = terminal()
@@ -89,7 +89,7 @@ def test_question_is_answered_and_ended_run_stays_a_while(terminal: Start, hocke
     assert view.end() == 0
 
 
-def test_text_answers_a_question_and_escape_leaves_it_open(terminal: Start, hocket: Hocket, agent: Bin) -> None:
+def test_escape_leaves_the_question_open(terminal: Start, hocket: Hocket, agent: Bin) -> None:
     install_claude(agent.folder)
     hocket("spawn", "claude", "--on-question", "ask", "-p", "choose")
     view = terminal()
@@ -221,7 +221,7 @@ def test_terminal_is_restored(terminal: Start, hocket: Hocket, end: str) -> None
 
 
 def test_suspending_restores_the_terminal_until_it_continues(terminal: Start, hocket: Hocket) -> None:
-    """Nobody could continue the leader of a session, so the kernel does not stop it: it continues at once."""
+    """The kernel does not stop the leader of a session, since no shell could continue it: it continues at once."""
     hocket("spawn", "forever")
     view = terminal()
     view.wait_for("hammering")

@@ -39,7 +39,7 @@ def listed(hocket: Hocket) -> dict[str, Any]:
 
 
 @pytest.mark.req("S4-52")
-def test_an_agent_is_approved_by_its_name(hocket: Hocket, world: Path) -> None:
+def test_agent_is_approved_by_its_name(hocket: Hocket, world: Path) -> None:
     own = define(world / "user", "rev")
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     done = hocket("trust", "--yes", "rev")
@@ -52,14 +52,14 @@ def test_an_agent_is_approved_by_its_name(hocket: Hocket, world: Path) -> None:
 
 
 @pytest.mark.parametrize("spelled", ["{path}", ".claude/agents/rev.md", ".claude/agents/rev", "{bare}"])
-def test_a_definition_is_approved_by_its_path(hocket: Hocket, spelled: str) -> None:
+def test_definition_is_approved_by_its_path(hocket: Hocket, spelled: str) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     done = hocket("trust", "--yes", spelled.format(path=path, bare=path.with_suffix("")))
     assert done.returncode == 0, done.stderr
     assert listed(hocket) == {str(path): "approved"}
 
 
-def test_a_path_is_relative_to_the_directory_that_was_given(hocket: Hocket, world: Path) -> None:
+def test_path_is_relative_to_given_directory(hocket: Hocket, world: Path) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     for target in ("rev", ".claude/agents/rev.md"):
         assert hocket("trust", "--yes", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
@@ -68,7 +68,7 @@ def test_a_path_is_relative_to_the_directory_that_was_given(hocket: Hocket, worl
         assert listed(hocket) == {}
 
 
-def test_the_current_folder_is_approved_with_those_above_it(hocket: Hocket) -> None:
+def test_current_folder_is_approved_with_parents(hocket: Hocket) -> None:
     (hocket.cwd / ".git").mkdir()
     below = hocket.cwd / "a/b"
     below.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_trusted_empty_folder_needs_no_approval(hocket: Hocket, home: Path) -> N
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("nobody", "no agent 'nobody'"),
+        ("missing", "no agent 'missing'"),
         ("./nothing", "nothing does not exist"),
         ("./plain.txt", "neither a definition nor a folder"),
         ("./.claude/agents/broken.md", "line 1"),
@@ -205,7 +205,7 @@ def test_list_has_trusted_folders_of_the_configuration(hocket: Hocket, home: Pat
     assert hocket("trust", "--list").stdout.splitlines()[1].split() == ["always", "folder", "-", str(hocket.cwd)]
 
 
-def test_a_broken_configuration_does_not_hide_the_list(hocket: Hocket) -> None:
+def test_broken_configuration_does_not_hide_the_list(hocket: Hocket) -> None:
     path = define(hocket.cwd, "a", hooks=HOOKS)
     hocket("trust", "--yes", "a")
     (hocket.cwd / "hocket.toml").write_text("= =")
@@ -261,7 +261,7 @@ def answer(process: subprocess.Popen[bytes], master: int, text: bytes) -> tuple[
 
 
 @pytest.mark.parametrize("text", [b"n\n", b"\x04"])
-def test_anything_but_yes_approves_nothing(hocket: Hocket, text: bytes) -> None:
+def test_other_answers_approve_nothing(hocket: Hocket, text: bytes) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     with asking(hocket, "rev") as (process, master):
         code, said = answer(process, master, text)

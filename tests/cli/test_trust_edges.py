@@ -103,7 +103,7 @@ def test_edge_is_confirmed_on_a_terminal(
         (("--edge", "lead"), "two agents"),
         (("--edge", "lead", "dev", "dev"), "two agents"),
         (("--edge", "--list", "lead", "dev"), "give only one of --list"),
-        (("--edge", "lead", "nobody"), "no agent 'nobody'"),
+        (("--edge", "lead", "missing"), "no agent 'missing'"),
         (("--edge", "tool", "dev"), "a plain program"),
     ],
 )
@@ -173,7 +173,7 @@ if words != ["--version"]:
 print(json.dumps({"type": "system", "subtype": "init", "session_id": "s", "tools": []}))
 print(json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "x", "session_id": "s"}))
 """
-"""A Claude that runs one command of Hocket's; whoever it starts only asks for the version."""
+"""A Claude that runs one command of Hocket's; a Claude started by it only asks for the version."""
 
 
 class Inside:

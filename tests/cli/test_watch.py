@@ -31,7 +31,7 @@ class InterruptedKeyboard(Keyboard):
         return ["d"]
 
 
-def test_key_after_ctrl_c_is_not_for_the_prompt(tmp_path: Path) -> None:
+def test_key_after_ctrl_c_skips_the_prompt(tmp_path: Path) -> None:
     client = Client(str(tmp_path))
     signals = SignalHandler(client, on_terminal=True)
     display = LiveDisplay(verbose=False, colour=False, keys=True, console=Console(file=io.StringIO(), width=80))

@@ -119,12 +119,12 @@ def test_folder_that_is_not_private_is_refused(world: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [(None, None), ("", None), ("0", 0), (" 7420 ", 7420), ("65535", 65535)]
 )
-def test_a_port_may_be_wished_for(value: str | None, expected: int | None) -> None:
+def test_requested_port_is_read(value: str | None, expected: int | None) -> None:
     assert config.requested_port({} if value is None else {"HOCKET_PORT": value}) == expected
 
 
 @pytest.mark.parametrize("value", ["65536", "-1", "x", "1.5", "9" * 5000], ids=["high", "minus", "x", "dot", "long"])
-def test_what_is_no_port_is_refused(value: str) -> None:
+def test_invalid_port_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="HOCKET_PORT"):
         config.requested_port({"HOCKET_PORT": value})
 
@@ -143,7 +143,9 @@ def test_what_is_no_port_is_refused(value: str) -> None:
         ({"NO_COLOR": ""}, None, True, True),
     ],
 )
-def test_colour_precedence(environ: dict[str, str], flag: bool | None, tty: bool, expected: bool) -> None:
+def test_colour_follows_flag_environment_and_terminal(
+    environ: dict[str, str], flag: bool | None, tty: bool, expected: bool
+) -> None:
     assert config.colour_wanted(tty, flag, environ) is expected
 
 
@@ -166,7 +168,7 @@ def test_repainting_needs_a_real_terminal_and_no_ci(
     assert config.interactive(tty, plain, environ) is expected
 
 
-def test_a_process_of_a_run_knows_its_run() -> None:
+def test_caller_environment_names_the_run() -> None:
     inside = config.caller({"HOCKET_URL": "unix:/s", "HOCKET_TOKEN": "t", "HOCKET_RUN": "r"})
     assert (inside.url, inside.token, inside.run, inside.task) == ("unix:/s", "t", "r", None)
     assert config.caller({}).run is None
@@ -393,7 +395,7 @@ def test_unknown_chain_lists_searched_paths(project: Path, home: Path) -> None:
 
 
 @pytest.mark.req("S1-B10")
-def test_an_unknown_chain_lists_the_available_ones(project: Path, home: Path) -> None:
+def test_unknown_chain_lists_available_ones(project: Path, home: Path) -> None:
     steps = {"steps": [{"agent": "a"}]}
     chains_json(project, {"chains": {"ship-auth": steps, "deploy": steps}})
     with pytest.raises(ConfigError, match="deploy, ship-auth") as caught:
@@ -451,7 +453,7 @@ def test_schema_errors_name_file_chain_step_and_field(
 
 
 @pytest.mark.req("S1-55")
-def test_an_agent_may_be_named_by_its_project(project: Path, home: Path) -> None:
+def test_agent_may_be_named_by_its_project(project: Path, home: Path) -> None:
     agents = {"api-reviewer": {"project": "backend", "agent": "reviewer"}, "near": {"project": "../web", "agent": "qa"}}
     chains_json(project, {"projects": {"backend": "/srv/backend-api/"}, "agents": agents})
     found = of_project(project, home)
@@ -488,7 +490,7 @@ def test_invalid_agent_of_a_project_is_refused(
         assert word in message
 
 
-def test_a_project_that_is_no_path_is_refused(project: Path, home: Path) -> None:
+def test_project_without_a_path_is_refused(project: Path, home: Path) -> None:
     chains_json(project, {"projects": {"backend": 3}})
     assert 'project "backend"' in refused(project, home).message
 
@@ -598,6 +600,8 @@ def test_chains_json_uses_camel_case(project: Path, home: Path) -> None:
         ("[claude]\nmodel = 5", '"model"'),
         ('[claude]\non_question = "maybe"', '"deny" or "ask" or "fail"'),
         ('[claude]\ncontract = "yes"', "true or false"),
+        ('[claude]\ndelegate = "cli"', '[claude], "delegate": must be "hocket"; got'),
+        ("[agents.a]\ndelegate = true", 'agent "a", "delegate": must be "hocket"'),
         ('[claude]\nmodell = "x"', 'unknown key "modell"'),
         ('[agents.a]\npermission_mode = ["plan"]', 'agent "a", "permission_mode"'),
         ("[agents.a]\nallowed_tools = [1]", 'agent "a", "allowed_tools"'),
@@ -663,7 +667,7 @@ def test_chain_has_the_project_of_its_file(project: Path, home: Path, file: str,
     assert (found.chain("c").project, found.chain("mine").project) == (str(project), None)
 
 
-def test_the_user_may_switch_every_question_off(project: Path, home: Path) -> None:
+def test_user_may_bypass_permissions(project: Path, home: Path) -> None:
     put(home / "config.toml", '[claude]\npermission_mode = "bypassPermissions"')
     assert of_project(project, home).claude.permission_mode == "bypassPermissions"
 
@@ -699,7 +703,7 @@ def test_syntax_error_has_line_and_column(project: Path, home: Path, name: str, 
     ],
     ids=["not-utf8", "large", "brackets", "nested", "digits"],
 )
-def test_a_hopeless_file_is_a_clear_error(project: Path, home: Path, name: str, content: bytes) -> None:
+def test_unparsable_file_is_a_clear_error(project: Path, home: Path, name: str, content: bytes) -> None:
     file = put(project / name, "")
     file.write_bytes(content)
     assert str(file) in refused(project, home).message
@@ -748,7 +752,7 @@ def test_byte_order_mark_and_schema_are_ignored(project: Path, home: Path) -> No
     assert (list(found.agents), found.marker) == (["a"], "M")
 
 
-def test_a_configuration_cannot_be_changed(project: Path, home: Path) -> None:
+def test_configuration_is_immutable_after_loading(project: Path, home: Path) -> None:
     found = of_project(project, home)
     with pytest.raises(AttributeError):
         found.marker = "other"  # type: ignore[misc]
@@ -763,7 +767,7 @@ def test_env_names_with_and_without_a_file(project: Path, home: Path) -> None:
     assert env_names(str(project), str(home)) == ("NPM_TOKEN",)
 
 
-def test_the_thin_client_can_afford_this_module() -> None:
+def test_module_imports_nothing_heavy() -> None:
     code = "import sys, hocket.config as c; c.caller_environment(); c.socket_path(c.home()); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {
@@ -803,7 +807,7 @@ def _loaded_by_python_itself() -> set[str]:
         ([("", ""), ("", None)], (None, None)),
     ],
 )
-def test_prompt_precedence(
+def test_prompt_follows_level_precedence(
     levels: list[tuple[str | None, str | None]], expected: tuple[str | None, str | None]
 ) -> None:
     assert choose_prompt(PromptLevel(*level) for level in levels) == PromptLevel(*expected)
@@ -839,7 +843,7 @@ def test_unusable_prompt_file_is_refused_by_name(project: Path, kind: str) -> No
 @pytest.mark.parametrize(
     "command", ['"notify"', "[]", '[""]', '["bin/notify"]', '["../notify"]', '["a", 1]', '["a\\u0000"]']
 )
-def test_notify_command_is_a_program_that_is_found_anywhere(project: Path, home: Path, command: str) -> None:
+def test_notify_command_cannot_be_a_relative_path(project: Path, home: Path, command: str) -> None:
     put(home / "config.toml", '[notify]\ncommand = ["~/bin/notify", "", "~/x"]')
     assert of_project(project, home).notify == (f"{os.environ['HOME']}/bin/notify", "", "~/x")
     put(home / "config.toml", f"[notify]\ncommand = {command}")

@@ -141,7 +141,7 @@ def test_chain_has_a_maximum_of_steps(project: Path) -> None:
 # --- Looking ------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_file_hides_only_its_own_chains(project: Path) -> None:
+def test_broken_file_hides_only_its_own_chains(project: Path) -> None:
     (project / "hocket.toml").write_text('[chains.here]\nsteps = [{ agent = "a" }]\n')
     file = in_json(project, {"steps": []})
     found = find_chains(str(project), str(project.parent / "home"))
@@ -161,7 +161,7 @@ def test_project_chains_file_hides_the_users(project: Path, is_broken: bool) -> 
     assert set(find_chains(str(project), home).chains) == (set() if is_broken else {"ship"})
 
 
-def test_the_nearest_file_has_a_chain_of_two(project: Path) -> None:
+def test_nearest_file_wins_for_a_chain(project: Path) -> None:
     (project / "hocket.toml").write_text('[chains.ship]\nsteps = [{ agent = "near" }]\n')
     in_json(project, {"steps": [{"agent": "far"}]})
     found = find_chains(str(project), str(project.parent / "home"))

@@ -30,13 +30,13 @@ def spawn(hocket: Hocket, *args: str) -> str:
     return str(json.loads(hocket("spawn", *args, "--json").stdout)["run"])
 
 
-def lives(pid: int) -> bool:
-    """A zombie does not: whoever inherited it may take its time to collect it."""
+def is_alive(pid: int) -> bool:
+    """False for a zombie, which its new parent may collect later."""
     return start_time(pid, living=True) is not None
 
 
 def wait_for_text(hocket: Hocket, run: str, text: str) -> None:
-    """Follow until the agent has said it; the command's own pipe is what we wait on."""
+    """Follow the run until the agent has written the text."""
     following = hocket.start("logs", run, "-f")
     assert following.stdout is not None
     for line in following.stdout:
@@ -55,9 +55,7 @@ def test_each_iteration_gets_the_same_prompt(hocket: Hocket, agent: Bin, project
 
 @pytest.mark.req("S3-20", "S3-36", "S3-41")
 @pytest.mark.parametrize(("code", "status"), [(0, "done"), (3, "failed")])
-def test_a_spawned_agent_is_in_progress_and_then_done_or_failed(
-    hocket: Hocket, agent: Bin, project: Path, code: int, status: str
-) -> None:
+def test_spawned_agent_is_running_then_ends(hocket: Hocket, agent: Bin, project: Path, code: int, status: str) -> None:
     os.mkfifo(project / "go")
     agent("worker", f"print('up', flush=True)\nopen('go').read()\nprint('end')\nraise SystemExit({code})")
     run = spawn(hocket, "worker")
@@ -71,7 +69,7 @@ def test_a_spawned_agent_is_in_progress_and_then_done_or_failed(
 
 @pytest.mark.req("S3-51")
 @pytest.mark.own_server
-def test_a_run_is_listed_before_its_process_exists(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_run_is_listed_before_its_process_exists(hocket: Hocket, agent: Bin, home: Path) -> None:
     (home / "config.toml").write_text("[limits]\nleaves = 1\n")
     agent("waits", WAITS)
     first, second = spawn(hocket, "waits"), spawn(hocket, "waits")
@@ -85,7 +83,7 @@ def test_a_run_is_listed_before_its_process_exists(hocket: Hocket, agent: Bin, h
     assert Path(f"/proc/{running['pid']}/cmdline").read_bytes().startswith(b"sleep")
 
 
-def test_even_the_shortest_run_has_a_start_and_a_pid(hocket: Hocket, agent: Bin) -> None:
+def test_shortest_run_has_start_event_and_pid(hocket: Hocket, agent: Bin) -> None:
     agent("short", "#!/bin/sh\necho $$\n")
     events = [json.loads(line) for line in hocket("run", "short:5", "--json").stdout.splitlines()]
     started = [event["data"]["pid"] for event in events if event["type"] == "run.started" and "pid" in event["data"]]
@@ -102,7 +100,7 @@ time.sleep(300)
 
 
 @pytest.fixture
-def family(hocket: Hocket, agent: Bin) -> tuple[dict[str, Any], dict[str, Any]]:
+def parent_and_child(hocket: Hocket, agent: Bin) -> tuple[dict[str, Any], dict[str, Any]]:
     """An agent and the agent that it spawned, both alive."""
     agent("waits", WAITS)
     agent("parent", PARENT)
@@ -115,25 +113,29 @@ def family(hocket: Hocket, agent: Bin) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.req("S3-53")
-def test_what_an_agent_spawns_is_its_child(hocket: Hocket, family: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    parent, child = family
+def test_run_spawned_by_agent_is_its_child(
+    hocket: Hocket, parent_and_child: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    parent, child = parent_and_child
     assert (child["parent"], child["root"], child["depth"]) == (parent["id"], parent["id"], 1)
     listed = {run["id"]: run for run in json.loads(hocket("ps", "--json").stdout)}
     assert listed[child["id"]]["parent"] == parent["id"]
 
 
 @pytest.mark.req("S3-53", "S3-60")
-def test_stopping_an_agent_stops_what_it_spawned(hocket: Hocket, family: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    parent, child = family
+def test_stopping_agent_stops_spawned_children(
+    hocket: Hocket, parent_and_child: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    parent, child = parent_and_child
     stopped = json.loads(hocket("stop", parent["id"], "--json").stdout)
     assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
     assert set(stopped["stopped"]) == {parent["id"], child["id"]}
     for one in (parent, child):
-        assert not lives(one["pid"])
+        assert not is_alive(one["pid"])
 
 
 @pytest.mark.req("S3-53", "S3-38")
-def test_an_agent_whose_keeper_was_killed_is_cleaned_up_as_lost(hocket: Hocket, agent: Bin) -> None:
+def test_run_with_killed_keeper_is_lost(hocket: Hocket, agent: Bin) -> None:
     agent("waits", "#!/bin/sh\nsetsid sleep 300 &\necho up\nexec sleep 300\n")
     run = spawn(hocket, "waits")
     wait_for_text(hocket, run, "up")
@@ -142,13 +144,11 @@ def test_an_agent_whose_keeper_was_killed_is_cleaned_up_as_lost(hocket: Hocket, 
     ended = json.loads(hocket("wait", run, "--json").stdout)
     assert (ended["status"], ended["reason"], ended["exit_code"]) == ("lost", "lost", None)
     assert hocket("ps", "--json").stdout.strip() == "[]"
-    assert not lives(identity["pid"])
+    assert not is_alive(identity["pid"])
     assert not carrying(run)
 
 
-def test_a_run_whose_directory_was_removed_is_lost_and_not_started_again(
-    hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_run_with_removed_directory_is_lost(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("waits", "#!/bin/sh\necho $$ >> ledger\necho up\nexec sleep 300\n")
     run = spawn(hocket, "waits")
     wait_for_text(hocket, run, "up")
@@ -158,17 +158,17 @@ def test_a_run_whose_directory_was_removed_is_lost_and_not_started_again(
     ended = json.loads(hocket("wait", run, "--json").stdout)
     assert ended["status"] == "lost"
     (pid,) = (project / "ledger").read_text().split()
-    assert not lives(int(pid))
+    assert not is_alive(int(pid))
 
 
-def test_what_a_gate_leaves_running_is_ended_with_it(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_background_process_of_gate_ends_with_it(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("quick", "print('done')")
     done = hocket("run", "quick", "--until", "setsid sleep 300 & echo $! > left")
     assert done.returncode == 0, done.stderr
-    assert not lives(int((project / "left").read_text()))
+    assert not is_alive(int((project / "left").read_text()))
 
 
-def test_stopping_a_loop_during_its_gate_stops_the_chain(hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_stopping_loop_during_gate_stops_chain(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("claims", "open('ledger', 'a').write('x')\nprint('FORKHESTRA_COMPLETE')")
     os.mkfifo(project / "at_gate")
     chain = hocket.created("run", "claims:4", "--detach", "--until", "echo $$ > at_gate; sleep 300")
@@ -177,20 +177,18 @@ def test_stopping_a_loop_during_its_gate_stops_the_chain(hocket: Hocket, agent: 
     assert hocket("stop", loop).returncode == 0
     ended = json.loads(hocket("wait", chain, "--json").stdout)
     assert (ended["status"], (project / "ledger").read_text()) == ("stopped", "x")
-    assert not lives(gate)
+    assert not is_alive(gate)
 
 
 @pytest.mark.own_server
-def test_a_server_that_is_stopped_takes_its_gates_along_and_the_next_one_asks_again(
-    hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_gate_reruns_after_server_stop(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("quick", "print('done')")
     os.mkfifo(project / "at_gate")
     gate = "echo x >> asked; echo $$ > at_gate; test -e open || sleep 300"
     chain = hocket.created("run", "quick", "--detach", "--until", gate)
     first = int((project / "at_gate").read_text())
     assert hocket("server", "stop").returncode == 0
-    assert not lives(first)
+    assert not is_alive(first)
     (project / "open").touch()
     waiting = hocket.start("wait", chain)
     assert int((project / "at_gate").read_text()) != first

@@ -99,8 +99,21 @@ CASES: Mapping[str, Case] = {
     ),
     "subagent": Case(
         (
-            {"when": {"prompt": "look closely"}, "do": [{"say": "looking"}, TOOL, {"say": "seen"}]},
+            {
+                "when": {"prompt": "look closely"},
+                "do": [{"think": "where to look"}, {"say": "looking"}, TOOL, {"say": "seen"}],
+            },
             {"do": [{"say": "sending somebody"}, {"agent": {"prompt": "look closely"}}, {"say": "all is done"}]},
+        ),
+    ),
+    "subagent_of_a_subagent": Case(
+        (
+            {"when": {"prompt": "look inside"}, "do": [{"think": "hm"}, {"say": "it is empty"}]},
+            {
+                "when": {"prompt": "look closely"},
+                "do": [{"say": "looking"}, {"agent": {"prompt": "look inside"}}, {"say": "seen"}],
+            },
+            {"do": [{"agent": {"prompt": "look closely"}}, {"say": "all is done"}]},
         ),
     ),
     "background": Case(IN_THE_BACKGROUND),

@@ -67,7 +67,7 @@ def test_recording_gives_its_stored_events(version: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_resumed_run_has_its_own_cost_in_newer_versions(version: str) -> None:
+def test_resumed_run_has_own_cost_in_newer_versions(version: str) -> None:
     alone, (resumed,) = _settled("cleared", version)[0], _settled("resume", version)
     runs = 2 if version in REPORTS_SESSION_COST else 1
     assert (resumed["cost_usd"], resumed["tokens"]) == (runs * alone["cost_usd"], runs * alone["tokens"])
@@ -235,9 +235,9 @@ def test_recording_is_done_only_after_its_last_result(version: str, case: str) -
         state, _said = step(state, "out", line, None)
         clean, killed = _judged(state)
         # A clean exit finishes every turn that began; a killed process is done only after its last result.
-        told = [at for at in results if at <= number]
-        assert clean != DONE or json.loads(recording.out[told[-1]])["is_error"] is False
-        assert clean != DONE or len([at for at in begun if at <= number]) <= len(told)
+        reported = [at for at in results if at <= number]
+        assert clean != DONE or json.loads(recording.out[reported[-1]])["is_error"] is False
+        assert clean != DONE or len([at for at in begun if at <= number]) <= len(reported)
         assert killed != DONE or number >= results[-1]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: making a run directory, starting a keeper on it, and bounded waits."""
+"""Shared by the tests of the keeper: making a run directory, starting a keeper on it, and bounded waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on the disk before an agent runs: after a power cut nobody may take a run for one that never started."""
+"""What is on the disk before an agent runs: after a power cut a started run must not look unstarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of a run directory: complete or absent, never half, whoever crashed while writing."""
+"""The formats of a run directory: complete or absent, also after a crash while writing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def inputs(directory: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in Path(directory, files.IN).read_bytes().splitlines()]
 
 
-def test_a_created_directory_is_private_and_complete(directory: str) -> None:
+def test_created_directory_is_private_and_complete(directory: str) -> None:
     for path in (directory, os.path.dirname(directory)):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
     assert stat.S_ISFIFO(os.stat(os.path.join(directory, files.BELL)).st_mode)
@@ -53,7 +53,7 @@ def test_a_created_directory_is_private_and_complete(directory: str) -> None:
     assert os.stat(os.path.join(directory, files.IN)).st_size == 0
 
 
-def test_creating_again_keeps_the_first_spec_and_its_input(directory: str) -> None:
+def test_repeated_creation_keeps_specification_and_input(directory: str) -> None:
     files.append_input(directory, "1", "hello\n")
     files.create(directory, {**SPEC, "argv": ["/bin/false"]})
     assert files.read_spec(directory) == {"v": 1, **SPEC}
@@ -61,13 +61,13 @@ def test_creating_again_keeps_the_first_spec_and_its_input(directory: str) -> No
 
 
 @pytest.mark.parametrize("left", ["", "{", "null"])
-def test_creating_again_completes_what_a_crash_left(tmp_path: Path, left: str) -> None:
+def test_repeated_creation_completes_a_torn_specification(tmp_path: Path, left: str) -> None:
     (tmp_path / files.SPEC).write_text(left)
     files.create(str(tmp_path), SPEC)
     assert files.read_spec(str(tmp_path)) == {"v": 1, **SPEC}
 
 
-def test_an_exit_record_reads_back_as_it_was_written(directory: str) -> None:
+def test_exit_record_reads_back_as_written(directory: str) -> None:
     assert files.read_exit(directory) is None
     content = files.encode_exit(ENDING)
     assert len(content) == files.EXIT_SIZE
@@ -82,12 +82,12 @@ def test_exit_record_fits_its_size_for_any_content() -> None:
     assert files.decode_exit(content) is not None
 
 
-def test_every_truncation_of_an_exit_record_reads_as_missing() -> None:
+def test_truncated_exit_record_reads_as_missing() -> None:
     content = files.encode_exit(ENDING)
     assert [size for size in range(len(content)) if files.decode_exit(content[:size])] == []
 
 
-def test_an_exit_record_with_any_byte_changed_reads_as_missing() -> None:
+def test_altered_exit_record_reads_as_missing() -> None:
     content = files.encode_exit(ENDING)
     accepted = []
     for position in range(len(content)):
@@ -99,12 +99,12 @@ def test_an_exit_record_with_any_byte_changed_reads_as_missing() -> None:
     assert accepted == []
 
 
-def test_the_preallocated_record_is_no_ending(directory: str) -> None:
+def test_preallocated_exit_record_reads_as_missing(directory: str) -> None:
     write_exit(directory, b" " * files.EXIT_SIZE)
     assert files.read_exit(directory) is None
 
 
-def test_the_four_states_of_a_directory(directory: str) -> None:
+def test_run_directory_has_four_states(directory: str) -> None:
     assert files.state(directory) == "unstarted"
     with open(os.path.join(directory, files.LOCK), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -115,7 +115,7 @@ def test_the_four_states_of_a_directory(directory: str) -> None:
     assert files.state(directory) == "finished"
 
 
-def test_an_ending_counts_although_the_lock_is_still_held(directory: str) -> None:
+def test_exit_record_counts_while_lock_is_held(directory: str) -> None:
     write_exit(directory, files.encode_exit(ENDING))
     with open(os.path.join(directory, files.LOCK), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -136,13 +136,13 @@ def test_input_with_the_same_id_is_added_once(directory: str) -> None:
     ]
 
 
-def test_an_id_inside_the_data_of_another_record_is_not_a_duplicate(directory: str) -> None:
+def test_id_inside_input_data_is_no_duplicate(directory: str) -> None:
     files.append_input(directory, "a", '{"id":"b","data":"x"}\n')
     files.append_input(directory, "b", "real\n")
     assert [record["id"] for record in inputs(directory)] == ["a", "b"]
 
 
-def test_a_torn_record_is_replaced_by_its_retry(directory: str) -> None:
+def test_torn_input_record_is_replaced_by_its_retry(directory: str) -> None:
     files.append_input(directory, "a", "one\n")
     with open(os.path.join(directory, files.IN), "ab") as stream:
         stream.write(b'{"id":"b","data":"tw')
@@ -151,17 +151,17 @@ def test_a_torn_record_is_replaced_by_its_retry(directory: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "eof"), [(None, False), ("x", True)])
-def test_an_input_record_has_either_data_or_an_end(directory: str, data: str | None, eof: bool) -> None:
+def test_input_record_has_either_data_or_eof(directory: str, data: str | None, eof: bool) -> None:
     with pytest.raises(ValueError, match="either data or eof"):
         files.append_input(directory, "a", data, eof)
 
 
-def test_ringing_without_a_keeper_says_so(directory: str, tmp_path: Path) -> None:
+def test_ring_returns_false_without_a_keeper(directory: str, tmp_path: Path) -> None:
     assert files.ring(directory, files.BELL_STOP) is False
     assert files.ring(str(tmp_path / "nowhere"), files.BELL_STOP) is False
 
 
-def test_ringing_is_heard_by_who_listens(directory: str) -> None:
+def test_ring_reaches_the_reader_of_the_bell(directory: str) -> None:
     bell = os.open(os.path.join(directory, files.BELL), os.O_RDWR | os.O_NONBLOCK)
     try:
         assert files.ring(directory, files.BELL_STOP) is True
@@ -170,7 +170,7 @@ def test_ringing_is_heard_by_who_listens(directory: str) -> None:
         os.close(bell)
 
 
-def test_a_pid_that_is_not_written_yet_is_none(directory: str) -> None:
+def test_missing_pid_reads_as_none(directory: str) -> None:
     assert files.read_pid(directory) is None
     identity = files.AgentPid(pid=1, start_time=2, boot_id="b", keeper=3)
     files.replace(directory, files.PID, files.encode_pid(identity))

@@ -22,11 +22,11 @@ def size_of_input(directory: str) -> int:
 def position_of(directory: str) -> int:
     """How many bytes of `in` have gone to the agent."""
     path = os.path.join(directory, files.IN_POS)
-    return int(Path(path).read_text()) if os.path.exists(path) else 0
+    return int(Path(path).read_text() or 0) if os.path.exists(path) else 0  # empty while it is written
 
 
 @pytest.mark.req("S5-08")
-def test_input_that_was_there_before_the_start_arrives(runs: Runs) -> None:
+def test_input_written_before_the_start_arrives(runs: Runs) -> None:
     directory = runs.python(ECHO, stdin="lines")
     files.append_input(directory, "1", "first\n")
     files.append_input(directory, "2", None, eof=True)
@@ -36,7 +36,7 @@ def test_input_that_was_there_before_the_start_arrives(runs: Runs) -> None:
 
 
 @pytest.mark.req("S5-09")
-def test_later_input_goes_to_the_same_process_in_order(runs: Runs) -> None:
+def test_later_input_reaches_the_process_in_order(runs: Runs) -> None:
     directory = runs.python(ECHO, stdin="lines")
     runs.keep(directory)
     for number in range(20):
@@ -64,7 +64,7 @@ def test_one_ring_is_enough_for_many_records(runs: Runs) -> None:
 
 
 @pytest.mark.req("S5-10")
-def test_odd_bytes_arrive_as_they_were(runs: Runs) -> None:
+def test_odd_bytes_arrive_unchanged(runs: Runs) -> None:
     text = "two\nlines, NUL \0, é, \U0001f600, \udcff\u2028\r\n"
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", text)
@@ -73,7 +73,7 @@ def test_odd_bytes_arrive_as_they_were(runs: Runs) -> None:
     assert out_of(directory) == text.encode("utf-8", "surrogateescape")
 
 
-def test_half_a_surrogate_pair_does_not_stop_what_follows(runs: Runs) -> None:
+def test_lone_surrogate_does_not_stop_later_input(runs: Runs) -> None:
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", "\ud800\n")
     files.append_input(directory, "2", "next\n")
@@ -82,7 +82,7 @@ def test_half_a_surrogate_pair_does_not_stop_what_follows(runs: Runs) -> None:
     assert out_of(directory).endswith(b"\nnext\n")
 
 
-def test_a_megabyte_reaches_a_slow_reader_whole(runs: Runs) -> None:
+def test_megabyte_reaches_a_slow_reader_whole(runs: Runs) -> None:
     """The pipe is full most of the time; the keeper stays awake for its bell meanwhile."""
     code = (
         "import hashlib, os, time\n"
@@ -102,7 +102,7 @@ def test_a_megabyte_reaches_a_slow_reader_whole(runs: Runs) -> None:
     assert out_of(directory).decode().split() == [str(len(whole)), hashlib.sha256(whole).hexdigest()]
 
 
-def test_the_position_counts_only_what_the_agent_could_get(runs: Runs) -> None:
+def test_position_counts_only_delivered_input(runs: Runs) -> None:
     """An agent that does not read: the pipe fills up, and the record that does not fit is not counted."""
     directory = runs.python("import signal\nsignal.pause()", stdin="lines")
     files.append_input(directory, "1", "small\n")
@@ -115,21 +115,21 @@ def test_the_position_counts_only_what_the_agent_could_get(runs: Runs) -> None:
     assert wait_ended(directory).stopped
 
 
-def test_an_agent_that_closed_its_input_goes_on(runs: Runs) -> None:
+def test_agent_that_closed_its_input_continues(runs: Runs) -> None:
     code = "import os, sys\nos.close(0)\nprint('closed', flush=True)\nopen(sys.argv[1]).read()\nsys.exit(5)"
     gate = str(runs.root / "gate")
     os.mkfifo(gate)
     directory = runs.python(code, gate, stdin="lines")
     keeper = runs.keep(directory)
     wait_said(directory, b"closed")
-    files.append_input(directory, "1", "nobody reads this\n")
+    files.append_input(directory, "1", "nothing reads this\n")
     ring(directory, files.BELL_INPUT)
     Path(gate).write_text("")
     assert keeper.wait(PATIENCE) == 0
     assert wait_ended(directory).code == 5
 
 
-def test_a_line_that_is_no_record_is_passed_over(runs: Runs) -> None:
+def test_malformed_input_line_is_skipped(runs: Runs) -> None:
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", "before\n")
     with open(os.path.join(directory, files.IN), "ab") as stream:
@@ -140,7 +140,7 @@ def test_a_line_that_is_no_record_is_passed_over(runs: Runs) -> None:
     assert out_of(directory) == b"before\nafter\n"
 
 
-def test_what_follows_the_end_is_ignored(runs: Runs) -> None:
+def test_input_after_eof_is_ignored(runs: Runs) -> None:
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", None, eof=True)
     files.append_input(directory, "2", "too late\n")

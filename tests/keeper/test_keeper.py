@@ -20,8 +20,8 @@ from patience import PATIENCE
 from hocket.keeper import files, linux, process_tree
 
 HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"
-DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANG
-# A daemon in the old style: two forks and a session of its own. The agent goes on once it has told its pid.
+IGNORES_SIGTERM = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANG
+# A daemon in the old style: two forks and a session of its own. The agent continues once the pid is written.
 DAEMON = """
 import os, signal
 told, tell = os.pipe()
@@ -45,17 +45,17 @@ def said_pid(directory: str) -> int:
 
 @pytest.mark.req("S3-38")
 @pytest.mark.parametrize("code", [0, 3, 255])
-def test_the_exit_code_is_the_agents_own(runs: Runs, code: int) -> None:
+def test_exit_code_is_that_of_the_agent(runs: Runs, code: int) -> None:
     ending = runs.finish(runs.create("/bin/sh", "-c", f"exit {code}"))
     assert (ending.code, ending.signal, ending.error, ending.stopped) == (code, None, None, False)
 
 
-def test_a_death_by_signal_is_told_from_an_exit(runs: Runs) -> None:
+def test_death_by_signal_records_the_signal(runs: Runs) -> None:
     ending = runs.finish(runs.create("/bin/sh", "-c", "kill -SEGV $$"))
     assert (ending.code, ending.signal, ending.stopped) == (None, signal.SIGSEGV, False)
 
 
-def test_a_missing_program_is_127_and_has_no_pid(runs: Runs) -> None:
+def test_missing_program_ends_with_127(runs: Runs) -> None:
     directory = runs.create("/nowhere/agent")
     ending = runs.finish(directory)
     assert (ending.code, ending.error) == (127, "ENOENT: /nowhere/agent")
@@ -79,7 +79,7 @@ def test_missing_interpreter_is_named(runs: Runs, tmp_path: Path, first: str, to
     assert (ending.code, ending.error) == (127, told.format(script))
 
 
-def test_a_program_that_may_not_run_is_126(runs: Runs, tmp_path: Path) -> None:
+def test_program_without_execute_bit_ends_with_126(runs: Runs, tmp_path: Path) -> None:
     program = tmp_path / "plain"
     program.write_text("no program")
     program.chmod(0o644)
@@ -87,17 +87,17 @@ def test_a_program_that_may_not_run_is_126(runs: Runs, tmp_path: Path) -> None:
     assert (ending.code, ending.error) == (126, f"EACCES: {program}")
 
 
-def test_a_missing_directory_is_named_instead_of_the_program(runs: Runs, tmp_path: Path) -> None:
+def test_missing_directory_is_named_in_the_error(runs: Runs, tmp_path: Path) -> None:
     ending = runs.finish(runs.create("/bin/true", cwd=str(tmp_path / "gone")))
     assert (ending.code, ending.error) == (126, f"ENOENT: {tmp_path / 'gone'}")
 
 
-def test_too_long_an_argument_is_an_ending_too(runs: Runs) -> None:
+def test_too_long_argument_ends_with_126(runs: Runs) -> None:
     ending = runs.finish(runs.create("/bin/true", "x" * 200_000))
     assert (ending.code, ending.error) == (126, "E2BIG: /bin/true")
 
 
-def test_a_spec_that_cannot_be_read_ends_with_a_record(runs: Runs) -> None:
+def test_unreadable_specification_ends_with_126(runs: Runs) -> None:
     directory = runs.create("/bin/true")
     Path(directory, files.SPEC).write_text("{")
     ending = runs.finish(directory)
@@ -115,7 +115,7 @@ def test_output_is_kept_byte_for_byte(runs: Runs) -> None:
     assert (ending.out, ending.err) == (len(out), len(err))
 
 
-def test_arguments_and_environment_arrive_as_they_are(runs: Runs) -> None:
+def test_arguments_and_environment_arrive_unchanged(runs: Runs) -> None:
     code = "import os, sys\nos.write(1, b'|'.join(map(os.fsencode, sys.argv[1:])) + os.environb[b'ODD'])"
     odd = "a b\n$(x) é \udcff"
     directory = runs.python(code, odd, env={"ODD": "v\udcfe"})
@@ -123,14 +123,14 @@ def test_arguments_and_environment_arrive_as_they_are(runs: Runs) -> None:
     assert out_of(directory) == odd.encode("utf-8", "surrogateescape") + b"v\xfe"
 
 
-def test_the_agent_sees_its_own_environment_alone(runs: Runs) -> None:
+def test_agent_gets_only_its_own_environment(runs: Runs) -> None:
     directory = runs.create("/usr/bin/env", env={"ONLY": "this"})
     runs.finish(directory)
     names = {line.partition(b"=")[0] for line in out_of(directory).splitlines()}
     assert names == {b"HOCKET_RUN", b"PATH", b"ONLY"}
 
 
-def test_the_agent_starts_clean(runs: Runs) -> None:
+def test_agent_inherits_no_descriptors_or_signal_mask(runs: Runs) -> None:
     """No descriptor of the keeper, no blocked signal, a session of its own, and the user's umask."""
     code = (
         "import os\n"
@@ -144,14 +144,14 @@ def test_the_agent_starts_clean(runs: Runs) -> None:
     assert out_of(directory).decode().strip() == "['0', '1', '2'] 0 True 0o27"
 
 
-def test_the_agent_ignores_no_signal(runs: Runs) -> None:
+def test_agent_ignores_no_signal(runs: Runs) -> None:
     directory = runs.create("/bin/cat", "/proc/self/status")
     runs.finish(directory)
     status = dict(line.split(b":\t", 1) for line in out_of(directory).splitlines())
     assert int(status[b"SigIgn"], 16) == 0
 
 
-def test_a_broken_pipe_ends_the_agents_commands_as_usual(runs: Runs) -> None:
+def test_broken_pipe_ends_commands_of_the_agent(runs: Runs) -> None:
     """SIGPIPE is ignored by the keeper and by Python; a shell's `yes | head` must not inherit that."""
     directory = runs.create("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
     runs.finish(directory)
@@ -159,14 +159,14 @@ def test_a_broken_pipe_ends_the_agents_commands_as_usual(runs: Runs) -> None:
 
 
 @pytest.mark.req("S1-37")
-def test_a_prompt_file_is_the_agents_input(runs: Runs) -> None:
+def test_prompt_file_is_input_of_the_agent(runs: Runs) -> None:
     directory = runs.create("/bin/cat", stdin="file")
     Path(directory, files.PROMPT).write_bytes(b"\x00prompt\xff")
     runs.finish(directory)
     assert out_of(directory) == b"\x00prompt\xff"
 
 
-def test_a_prompt_may_lie_elsewhere(runs: Runs, tmp_path: Path) -> None:
+def test_prompt_file_may_be_elsewhere(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("other")
     directory = runs.create("/bin/cat", stdin="file", stdin_file=str(tmp_path / "other"))
     runs.finish(directory)
@@ -179,7 +179,7 @@ def test_empty_input_ends_at_once(runs: Runs) -> None:
     assert out_of(directory) == b""
 
 
-def test_exit_record_is_written_before_the_lock_is_released(runs: Runs) -> None:
+def test_exit_record_is_written_before_lock_is_released(runs: Runs) -> None:
     directory = runs.python(HANG)
     assert files.state(directory) == "unstarted"
     keeper = runs.keep(directory)
@@ -192,7 +192,7 @@ def test_exit_record_is_written_before_the_lock_is_released(runs: Runs) -> None:
     assert keeper.wait(PATIENCE) == 0
 
 
-def test_the_pid_file_names_the_agent_and_its_keeper(runs: Runs) -> None:
+def test_pid_file_names_agent_and_keeper(runs: Runs) -> None:
     directory = runs.python(HANG)
     keeper = runs.keep(directory)
     identity = wait_pid(directory)
@@ -204,7 +204,7 @@ def test_the_pid_file_names_the_agent_and_its_keeper(runs: Runs) -> None:
 
 
 @pytest.mark.req("S3-21")
-def test_a_second_keeper_of_a_living_run_does_nothing(runs: Runs) -> None:
+def test_second_keeper_of_a_run_does_nothing(runs: Runs) -> None:
     directory = runs.python(HANG)
     first = runs.keep(directory)
     wait_said(directory, b"ready")
@@ -215,14 +215,14 @@ def test_a_second_keeper_of_a_living_run_does_nothing(runs: Runs) -> None:
     assert out_of(directory) == b"ready\n"
 
 
-def test_a_run_that_ended_is_never_started_again(runs: Runs) -> None:
+def test_ended_run_is_never_started_again(runs: Runs) -> None:
     directory = runs.create("/bin/echo", "once")
     first = runs.finish(directory)
     assert runs.finish(directory) == first
     assert out_of(directory) == b"once\n"
 
 
-def test_a_lost_run_is_never_started_again(runs: Runs) -> None:
+def test_lost_run_is_never_started_again(runs: Runs) -> None:
     directory = runs.create("/bin/echo", "never")
     Path(directory, files.STARTED).touch()
     assert runs.keep(directory).wait(PATIENCE) == 0
@@ -237,7 +237,7 @@ def test_ten_keepers_at_once_start_one_agent(runs: Runs) -> None:
     assert out_of(directory) == b"once\n"
 
 
-def test_a_keeper_starts_although_someone_probes_its_lock(runs: Runs) -> None:
+def test_keeper_starts_while_its_lock_is_probed(runs: Runs) -> None:
     """A probe takes the lock shared for an instant: that must not look like another keeper."""
     directory = runs.create("/bin/echo", "ran")
     keeper = runs.keep(directory)
@@ -246,8 +246,8 @@ def test_a_keeper_starts_although_someone_probes_its_lock(runs: Runs) -> None:
     assert out_of(directory) == b"ran\n"
 
 
-def test_killing_the_keeper_takes_the_agent_with_it(runs: Runs) -> None:
-    directory = runs.python(DEAF)
+def test_agent_ends_when_keeper_is_killed(runs: Runs) -> None:
+    directory = runs.python(IGNORES_SIGTERM)
     keeper = runs.keep(directory)
     wait_said(directory, b"ready")
     agent = wait_pid(directory).pid
@@ -258,7 +258,7 @@ def test_killing_the_keeper_takes_the_agent_with_it(runs: Runs) -> None:
 
 
 @pytest.mark.req("S3-60")
-def test_what_a_lost_run_left_is_swept_by_its_cookie(runs: Runs) -> None:
+def test_processes_of_lost_run_are_swept_by_cookie(runs: Runs) -> None:
     directory = runs.python(DAEMON + HANG)
     keeper = runs.keep(directory)
     daemon = said_pid(directory)
@@ -271,7 +271,7 @@ def test_what_a_lost_run_left_is_swept_by_its_cookie(runs: Runs) -> None:
     assert not is_alive(daemon)
 
 
-def test_daemon_of_the_agent_ends_before_the_exit_record(runs: Runs) -> None:
+def test_daemon_ends_before_the_exit_record(runs: Runs) -> None:
     directory = runs.python(DAEMON)
     keeper = runs.keep(directory)
     ending = wait_ended(directory)
@@ -280,8 +280,8 @@ def test_daemon_of_the_agent_ends_before_the_exit_record(runs: Runs) -> None:
     assert keeper.wait(PATIENCE) == 0
 
 
-def test_a_daemon_without_the_cookie_is_swept_as_well(runs: Runs) -> None:
-    """It came to the keeper as an orphan, unmarked: it is the run's."""
+def test_daemon_without_cookie_is_swept(runs: Runs) -> None:
+    """The orphan is reparented to the keeper, so it belongs to the run."""
     scrubbed = "import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {})"
     directory = runs.python(scrubbed, DAEMON)
     ending = runs.finish(directory)
@@ -329,14 +329,14 @@ def test_unmarked_daemon_is_swept_when_keeper_is_killed(runs: Runs) -> None:
     assert not is_alive(daemon)
 
 
-def test_a_process_elsewhere_that_carries_the_cookie_is_swept(runs: Runs) -> None:
+def test_unrelated_process_with_the_cookie_is_swept(runs: Runs) -> None:
     directory = runs.python(DAEMON)
     with process("import signal; signal.pause()", HOCKET_RUN=cookie_of(directory)) as stranger:
         assert runs.finish(directory).swept == 2
         assert not is_alive(stranger)
 
 
-def test_many_orphans_are_reaped_while_the_agent_lives(runs: Runs) -> None:
+def test_orphans_are_reaped_while_the_agent_lives(runs: Runs) -> None:
     code = (
         "import os, signal\n"
         "for _ in range(200):\n"
@@ -355,7 +355,7 @@ def test_many_orphans_are_reaped_while_the_agent_lives(runs: Runs) -> None:
 
 
 @pytest.mark.req("S3-37", "S3-60")
-def test_stopping_lets_an_agent_end_by_itself(runs: Runs) -> None:
+def test_stop_lets_the_agent_end_by_itself(runs: Runs) -> None:
     code = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + HANG
     directory = runs.python(code)
     runs.keep(directory)
@@ -367,7 +367,7 @@ def test_stopping_lets_an_agent_end_by_itself(runs: Runs) -> None:
 
 @pytest.mark.req("S5-37")
 def test_agent_is_killed_after_its_grace(runs: Runs) -> None:
-    directory = runs.python(DEAF, stop_grace=0.3)
+    directory = runs.python(IGNORES_SIGTERM, stop_grace=0.3)
     runs.keep(directory)
     wait_said(directory, b"ready")
     asked = time.monotonic()
@@ -377,7 +377,7 @@ def test_agent_is_killed_after_its_grace(runs: Runs) -> None:
     assert 0.25 <= time.monotonic() - asked < 3
 
 
-def test_a_suspended_agent_gets_its_request(runs: Runs) -> None:
+def test_suspended_agent_receives_the_stop(runs: Runs) -> None:
     code = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + HANG
     directory = runs.python(code)
     runs.keep(directory)
@@ -390,8 +390,8 @@ def test_a_suspended_agent_gets_its_request(runs: Runs) -> None:
     assert (ending.code, ending.stopped) == (7, True)
 
 
-def test_killing_shortens_the_grace_of_a_stop(runs: Runs) -> None:
-    directory = runs.python(DEAF, stop_grace=600)
+def test_kill_shortens_the_grace_of_a_stop(runs: Runs) -> None:
+    directory = runs.python(IGNORES_SIGTERM, stop_grace=600)
     runs.keep(directory)
     wait_said(directory, b"ready")
     for byte in (files.BELL_STOP, files.BELL_STOP, files.BELL_KILL):
@@ -400,8 +400,8 @@ def test_killing_shortens_the_grace_of_a_stop(runs: Runs) -> None:
     assert (ending.signal, ending.stopped) == (signal.SIGKILL, True)
 
 
-def test_stopping_ends_the_whole_tree(runs: Runs) -> None:
-    directory = runs.python(DAEMON + DEAF, stop_grace=0.2)
+def test_stop_ends_the_whole_tree(runs: Runs) -> None:
+    directory = runs.python(DAEMON + IGNORES_SIGTERM, stop_grace=0.2)
     runs.keep(directory)
     daemon = said_pid(directory)
     wait_said(directory, b"ready")
@@ -425,8 +425,8 @@ if os.fork() == 0:
 """
 
 
-def test_a_process_that_keeps_forking_away_is_caught(runs: Runs) -> None:
-    directory = runs.python(HOPPER + DEAF, stop_grace=0.1)
+def test_process_that_keeps_forking_is_ended(runs: Runs) -> None:
+    directory = runs.python(HOPPER + IGNORES_SIGTERM, stop_grace=0.1)
     runs.keep(directory)
     wait_said(directory, b"ready")
     ring(directory, files.BELL_STOP)
@@ -434,7 +434,7 @@ def test_a_process_that_keeps_forking_away_is_caught(runs: Runs) -> None:
     assert process_tree.carrying(cookie_of(directory)) == {}
 
 
-def test_an_agent_that_ended_before_the_request_was_not_stopped(runs: Runs) -> None:
+def test_agent_ended_before_the_stop_is_not_stopped(runs: Runs) -> None:
     """The keeper is suspended while both happen, so that it finds the end and the request together."""
     directory = runs.create("/bin/sh", "-c", "echo ready; read x < gate; exit 4")
     gate = Path(runs.root, "gate")
@@ -472,7 +472,7 @@ def fill(disk: Path) -> None:
     assert os.statvfs(disk).f_bavail == 0
 
 
-def test_exit_record_has_the_pid_of_a_short_run(runs: Runs) -> None:
+def test_exit_record_has_pid_of_short_run(runs: Runs) -> None:
     directory = runs.create("/bin/sh", "-c", "echo $$")
     ending = runs.finish(directory)
     assert ending.pid == int(out_of(directory))
@@ -492,7 +492,7 @@ def test_exit_record_is_preallocated_at_creation(small_disk: Path) -> None:
     assert out_of(directory) == b""
 
 
-def test_run_refused_on_a_full_disk_can_start_later(small_disk: Path) -> None:
+def test_run_refused_on_full_disk_can_start_later(small_disk: Path) -> None:
     runs = Runs(small_disk)
     fill(small_disk)
     directory = str(small_disk / "run")
@@ -529,7 +529,7 @@ def keeper_of_a_home(tmp_path: Path) -> list[str]:
     return [*clean, sys.executable, "-c", code]
 
 
-def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
+def test_keeper_starts_a_missing_server(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
     (tmp_path / "server.lock").touch()
     runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     started = tmp_path / "started-server"
@@ -539,19 +539,19 @@ def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, ke
     assert json.loads(started.read_text()) == [["serve"], False, "1", umask]
 
 
-def test_a_home_that_never_had_a_server_gets_none(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
+def test_keeper_starts_no_server_without_earlier_one(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
     runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     assert not (tmp_path / "server.log").exists()
 
 
-def test_a_living_server_is_left_alone(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
+def test_keeper_leaves_a_running_server_alone(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
     with open(tmp_path / "server.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     assert not (tmp_path / "server.log").exists()
 
 
-def test_the_keeper_runs_without_site_packages() -> None:
+def test_keeper_runs_without_site_packages() -> None:
     """Stdlib only: the zygote starts with -I -S, where nothing else can be imported."""
     source = str(Path(files.__file__).parents[2])
     code = f"import sys; sys.path.insert(0, {source!r}); import hocket.keeper.zygote, hocket.keeper.keeper"

@@ -27,7 +27,7 @@ def started(pid: int) -> int:
     return value
 
 
-def test_a_process_with_another_start_time_is_never_signalled() -> None:
+def test_process_with_other_start_time_is_not_signalled() -> None:
     with process(PAUSE) as pid:
         assert linux.signal_process(pid, started(pid) + 1, signal.SIGKILL) is False
         assert linux.open_identity(pid, started(pid) - 1) is None
@@ -36,7 +36,7 @@ def test_a_process_with_another_start_time_is_never_signalled() -> None:
         wait_for(lambda: not is_alive(pid), "its end")
 
 
-def test_a_pid_that_nobody_has_is_not_an_error() -> None:
+def test_unused_pid_is_not_an_error() -> None:
     child = subprocess.Popen(["/bin/true"])
     child.wait()
     assert linux.start_time(child.pid) is None
@@ -44,7 +44,7 @@ def test_a_pid_that_nobody_has_is_not_an_error() -> None:
     assert linux.environ_of(child.pid) == {}
 
 
-def test_a_program_name_with_parentheses_and_blanks_is_read_right(tmp_path: Path) -> None:
+def test_program_name_with_parentheses_is_parsed(tmp_path: Path) -> None:
     program = tmp_path / "a) R 1 ("
     program.symlink_to("/bin/sleep")
     child = subprocess.Popen([str(program), "60"])
@@ -56,14 +56,14 @@ def test_a_program_name_with_parentheses_and_blanks_is_read_right(tmp_path: Path
         child.wait()
 
 
-def test_a_zombie_is_not_a_living_process() -> None:
+def test_zombie_is_not_a_living_process() -> None:
     child = subprocess.Popen(["/bin/true"])
     wait_for(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text(), "a zombie")
     assert child.pid not in linux.scan()
     child.wait()
 
 
-def test_a_process_whose_main_thread_ended_is_alive() -> None:
+def test_process_with_ended_main_thread_is_alive() -> None:
     code = (
         "import ctypes, threading, signal\n"
         "threading.Thread(target=lambda: ctypes.CDLL(None).pause()).start()\n"
@@ -84,7 +84,7 @@ def test_waiting_ends_with_the_last_process() -> None:
         assert linux.wait_gone(found, PATIENCE) is True
 
 
-def test_the_environment_is_that_of_the_start() -> None:
+def test_environment_is_that_of_the_start() -> None:
     with process(PAUSE, ODD="a=b\n\udcff") as pid:
         assert linux.environ_of(pid)["ODD"] == "a=b\n\udcff"
 
@@ -101,7 +101,7 @@ def events_of(inotify: linux.Inotify) -> list[tuple[int, str]]:
     return [(watch, name) for watch, _, name in inotify.read()]
 
 
-def test_a_watched_directory_tells_the_names_that_change(inotify: linux.Inotify, tmp_path: Path) -> None:
+def test_watched_directory_reports_changed_names(inotify: linux.Inotify, tmp_path: Path) -> None:
     watch = inotify.watch(str(tmp_path))
     assert inotify.read() == []
     (tmp_path / "new é").write_text("x")
@@ -110,7 +110,7 @@ def test_a_watched_directory_tells_the_names_that_change(inotify: linux.Inotify,
     assert (watch, "exit") in events_of(inotify)
 
 
-def test_a_forgotten_watch_is_silent(inotify: linux.Inotify, tmp_path: Path) -> None:
+def test_removed_watch_reports_nothing(inotify: linux.Inotify, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     first, second = inotify.watch(str(tmp_path / "a")), inotify.watch(str(tmp_path))
     inotify.unwatch(first)
@@ -120,12 +120,12 @@ def test_a_forgotten_watch_is_silent(inotify: linux.Inotify, tmp_path: Path) -> 
     assert {watch for watch, _ in events_of(inotify)} == {second}
 
 
-def test_watching_what_is_not_there_is_an_error(inotify: linux.Inotify, tmp_path: Path) -> None:
+def test_watching_a_missing_path_is_an_error(inotify: linux.Inotify, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         inotify.watch(str(tmp_path / "nowhere"))
 
 
-def test_only_the_news_that_were_asked_for_are_told(inotify: linux.Inotify, tmp_path: Path) -> None:
+def test_watch_reports_only_requested_events(inotify: linux.Inotify, tmp_path: Path) -> None:
     out, lock = tmp_path / "out", tmp_path / "lock"
     for file in (out, lock):
         file.touch()
@@ -133,7 +133,7 @@ def test_only_the_news_that_were_asked_for_are_told(inotify: linux.Inotify, tmp_
     written = inotify.watch(str(out), "written")
     closed = inotify.watch(str(lock), "closed")
     with out.open("ab", buffering=0) as writing, lock.open("ab", buffering=0) as locking:
-        locking.write(b"nobody cares")
+        locking.write(b"ignored")
         writing.write(b"a line\n")
         assert events_of(inotify) == [(written, "")]
     assert events_of(inotify) == [(closed, "")]

@@ -1,4 +1,4 @@
-"""Which runs a restart of the machine ended, and the note that is told once."""
+"""Which runs a restart of the machine ended, and the note that is read once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def begun(place: Path, boot: str) -> str:
     return str(place)
 
 
-def test_only_runs_of_an_earlier_boot_ended_by_restart(tmp_path: Path) -> None:
+def test_only_runs_of_earlier_boot_ended_by_restart(tmp_path: Path) -> None:
     assert not ended_by_restart(str(tmp_path))
     assert not ended_by_restart(begun(tmp_path, boot_id()))
     assert not ended_by_restart(begun(tmp_path, ""))
     assert ended_by_restart(begun(tmp_path, "another"))
 
 
-def test_a_note_is_taken_once(tmp_path: Path) -> None:
+def test_restart_note_is_taken_once(tmp_path: Path) -> None:
     assert take_note(str(tmp_path)) == 0
     leave_note(str(tmp_path), 2)
     leave_note(str(tmp_path), 3)
@@ -32,7 +32,7 @@ def test_a_note_is_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"-1", b"\xff", b"1" * 5000])
-def test_unreadable_note_is_ignored(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_restart_note_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NOTE).write_bytes(content)
     assert isinstance(take_note(str(tmp_path)), int)
     assert not (tmp_path / NOTE).exists()

@@ -1,4 +1,4 @@
-"""What an agent writes reaches its files whole, however it writes and whatever becomes of the disk."""
+"""What an agent writes reaches its files whole, however it writes, also on a full disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_output_is_whole_when_reopened(runs: Runs, name: str) -> None:
     assert (ending.code, ending.out, ending.err, ending.lost_bytes) == (0, len(out), len(err), 0)
 
 
-def test_output_after_every_descriptor_was_closed_is_kept(runs: Runs) -> None:
+def test_output_after_closing_all_descriptors_is_kept(runs: Runs) -> None:
     """The pipe has no writer for a while: that is neither its end nor a reason for SIGPIPE."""
     code = (
         "import os\n"
@@ -53,7 +53,7 @@ def test_output_after_every_descriptor_was_closed_is_kept(runs: Runs) -> None:
     assert (runs.finish(directory).code, out_of(directory)) == (0, b"one\ntwo\n")
 
 
-def test_run_ends_while_its_pipe_is_held_and_flooded(runs: Runs) -> None:
+def test_run_ends_while_its_pipe_is_flooded(runs: Runs) -> None:
     """A process that outlives the run may write on and on, and keep the other end of the pipe open."""
     directory = runs.create("/bin/sh", "-c", "echo ready; read x < gate; echo last")
     gate = Path(runs.root, "gate")
@@ -79,7 +79,7 @@ def write_until_broken(descriptor: int) -> None:
             os.write(descriptor, b"x" * 4096)
 
 
-def test_sealed_output_ends_when_its_bytes_are_gone(tmp_path: Path) -> None:
+def test_sealed_output_ends_when_bytes_are_missing(tmp_path: Path) -> None:
     """The agent can read its own pipe: what it took will never come."""
     file = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     output = Output(file)
@@ -96,16 +96,16 @@ def test_sealed_output_ends_when_its_bytes_are_gone(tmp_path: Path) -> None:
 FLOOD = "import os, signal\nfor _ in range(2**12): os.write(1, b'x' * 2**16)\nwhile True: signal.pause()"
 
 
-@pytest.mark.parametrize("deaf", [False, True])
-def test_stop_ends_a_flood_within_the_grace(runs: Runs, deaf: bool) -> None:
-    ignoring = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else ""
+@pytest.mark.parametrize("ignores_term", [False, True])
+def test_stop_ends_a_flood_within_the_grace(runs: Runs, ignores_term: bool) -> None:
+    ignoring = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if ignores_term else ""
     directory = runs.python(ignoring + FLOOD, stop_grace=0.3)
     runs.keep(directory)
     out = Path(directory, files.OUT)
     wait_for(lambda: out.stat().st_size > 0, "the first of the flood")
     ring(directory, files.BELL_STOP)
     ending = wait_ended(directory)
-    assert (ending.signal, ending.stopped) == (signal.SIGKILL if deaf else signal.SIGTERM, True)
+    assert (ending.signal, ending.stopped) == (signal.SIGKILL if ignores_term else signal.SIGTERM, True)
     assert ending.out == out.stat().st_size
     assert ending.lost_bytes == 0
 
@@ -131,7 +131,7 @@ def test_last_words_of_a_leftover_are_kept(runs: Runs) -> None:
     assert out_of(directory) == b"w" * 300_000
 
 
-def test_output_over_the_size_limit_of_files_is_counted(runs: Runs) -> None:
+def test_output_beyond_file_size_limit_is_counted(runs: Runs) -> None:
     """A limit does not go away, so the agent goes on and what is cut off is known."""
     directory = runs.python("import os\nfor _ in range(10): os.write(1, b'x' * 10_000)")
     ending = runs.finish(directory, ["prlimit", "--fsize=16384", *KEEPER])
@@ -220,7 +220,7 @@ def test_stop_works_on_a_full_disk(full: Runs) -> None:
 
 
 @needs_root
-def test_lost_bytes_are_counted_when_the_disk_stays_full(full: Runs) -> None:
+def test_lost_bytes_are_counted_when_disk_stays_full(full: Runs) -> None:
     directory = full.python("import os\nos.write(1, b'x' * 50_000)\nos.write(2, b'y' * 60_000)")
     (full.root / "ballast").write_bytes(b"x" * (os.statvfs(full.root).f_bavail * 4096 - 8192))
     began = time.monotonic()
@@ -234,7 +234,7 @@ def test_lost_bytes_are_counted_when_the_disk_stays_full(full: Runs) -> None:
 
 
 @needs_root
-def test_output_is_whole_when_room_comes_after_the_end(full: Runs) -> None:
+def test_output_is_whole_when_room_is_made_later(full: Runs) -> None:
     directory = full.python("import os\nos.write(1, b'x' * 50_000)")
     (full.root / "ballast").write_bytes(b"x" * (os.statvfs(full.root).f_bavail * 4096 - 8192))
     keeper = full.keep(directory)

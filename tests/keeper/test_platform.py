@@ -1,4 +1,4 @@
-"""Both platforms offer the same calls, so that nothing above this line asks where it runs."""
+"""Both platforms offer the same calls, so that no other module depends on the platform."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_call_has_the_same_parameters_on_both_platforms(name: str) -> None:
+def test_platforms_offer_the_same_calls(name: str) -> None:
     theirs, ours = getattr(darwin, name), getattr(linux, name)
     assert list(inspect.signature(theirs).parameters) == list(inspect.signature(ours).parameters)
     if inspect.isclass(ours):

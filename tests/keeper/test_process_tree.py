@@ -1,4 +1,4 @@
-"""Who belongs to a run, and ending all of them."""
+"""Which processes belong to a run, and ending all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from keeper.keeping import is_alive, process, wait_for
 from hocket.keeper import linux, process_tree, programs
 
 PAUSE = "import signal; signal.pause()"
-DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()"
+IGNORES_SIGTERM = (
+    "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()"
+)
 
 
 @contextlib.contextmanager
@@ -53,13 +55,13 @@ def found(*pids: int) -> process_tree.Found:
     return {pid: table[pid].start_time for pid in pids if pid in table}
 
 
-def test_descendants_are_everything_below() -> None:
+def test_sweep_targets_are_all_descendants() -> None:
     with parent_of(PAUSE) as (parent, child):
         assert process_tree.sweep_targets(parent, "") == found(child)
         assert process_tree.sweep_targets(os.getpid(), "").items() >= found(parent, child).items()
 
 
-def test_carrying_finds_the_cookie_and_no_prefix_of_it() -> None:
+def test_cookie_is_matched_exactly() -> None:
     with process(PAUSE, HOCKET_RUN="abc-1") as one, process(PAUSE, HOCKET_RUN="abc-12") as other:
         assert process_tree.carrying("abc-1") == found(one)
         assert process_tree.carrying("abc-12") == found(other)
@@ -128,15 +130,15 @@ def test_marks_of_runs_differ() -> None:
     assert all(1 << 61 <= mark < 1 << 62 for mark in marks)
 
 
-def test_ending_all_uses_force_only_after_the_grace() -> None:
-    with parent_of(DEAF) as (parent, deaf), process(PAUSE) as willing:
-        everybody = found(parent, deaf, willing)
-        swept = process_tree.end_all(lambda: found(*everybody), grace=0.2)
+def test_kill_is_sent_only_after_the_grace() -> None:
+    with parent_of(IGNORES_SIGTERM) as (parent, ignoring), process(PAUSE) as willing:
+        all_pids = found(parent, ignoring, willing)
+        swept = process_tree.end_all(lambda: found(*all_pids), grace=0.2)
         assert swept == (3, [])
-        assert not any(is_alive(pid) for pid in everybody)
+        assert not any(is_alive(pid) for pid in all_pids)
 
 
-def test_ending_catches_what_appears_meanwhile() -> None:
+def test_processes_started_meanwhile_are_ended() -> None:
     with process(PAUSE) as early, process(PAUSE) as late:
         looks = iter([found(early), {}, found(late)])
         swept = process_tree.end_all(lambda: next(looks, {}), grace=0)
@@ -144,7 +146,7 @@ def test_ending_catches_what_appears_meanwhile() -> None:
         assert not is_alive(late)
 
 
-def test_sweeping_a_cookie_takes_what_is_below_its_carriers() -> None:
+def test_sweep_by_cookie_includes_descendants() -> None:
     scrub = f"import os, sys; os.execve(sys.executable, [sys.executable, '-I', '-c', {PAUSE!r}], {{}})"
     with parent_of(scrub, HOCKET_RUN="mine-3") as (parent, scrubbed):
         wait_for(lambda: "HOCKET_RUN" not in linux.environ_of(scrubbed), "a scrubbed environment")
@@ -153,7 +155,7 @@ def test_sweeping_a_cookie_takes_what_is_below_its_carriers() -> None:
         assert not is_alive(scrubbed)
 
 
-def test_sweeping_a_home_takes_its_servers_too_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_of_home_ends_only_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_HOME", "/nowhere/h")
     with (
         process(PAUSE, HOCKET_HOME="/nowhere/h", HOCKET_SERVER="1") as server,

@@ -19,7 +19,7 @@ def sh(command: str, cwd: Path, timeout: float = PATIENCE, output_limit: int = 6
     return run_tool(["/bin/sh", "-c", command], str(cwd), ENV, timeout, output_limit)
 
 
-def test_code_and_both_outputs_come_back(tmp_path: Path) -> None:
+def test_tool_returns_code_and_both_outputs(tmp_path: Path) -> None:
     assert sh("echo one; echo two >&2; exit 3", tmp_path) == (3, b"one\ntwo\n", False)
 
 
@@ -38,7 +38,7 @@ def test_unread_input_of_a_tool_is_ignored(tmp_path: Path) -> None:
     assert run_tool(["/bin/true"], str(tmp_path), ENV, 10, 100, b"x" * 1_000_000) == (0, b"", False)
 
 
-def test_a_death_by_signal_is_negative(tmp_path: Path) -> None:
+def test_death_by_signal_is_a_negative_code(tmp_path: Path) -> None:
     assert sh("kill -TERM $$", tmp_path).code == -signal.SIGTERM
 
 
@@ -49,7 +49,7 @@ def test_only_the_end_of_long_output_is_kept(tmp_path: Path, limit: int) -> None
     assert result == (0, whole[len(whole) - limit :], False)
 
 
-def test_a_tool_over_its_time_is_killed_with_its_group(tmp_path: Path) -> None:
+def test_tool_over_its_timeout_is_killed_with_children(tmp_path: Path) -> None:
     begun = time.monotonic()
     result = sh("echo begun; trap '' TERM; sleep 60 & echo $! > pid; wait", tmp_path, timeout=0.5)
     assert result == (-signal.SIGKILL, b"begun\n", True)
@@ -67,7 +67,7 @@ def test_background_child_does_not_delay_the_result(tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(child), "the end of its child")
 
 
-def test_a_tool_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
+def test_tool_with_closed_output_is_awaited(tmp_path: Path) -> None:
     result = sh("exec >&- 2>&-; sleep 0.2; exit 9", tmp_path)
     assert result == (9, b"", False)
 
@@ -76,12 +76,12 @@ def test_tool_with_closed_output_has_a_time_limit(tmp_path: Path) -> None:
     assert sh("exec >&- 2>&-; sleep 60", tmp_path, timeout=0.2).timed_out
 
 
-def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         run_tool(["/nowhere/tool"], str(tmp_path), ENV, 10, 100)
 
 
-def test_an_interrupted_wait_ends_the_program(tmp_path: Path) -> None:
+def test_interrupted_wait_ends_the_program(tmp_path: Path) -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Starting a server that belongs to nobody."""
+"""Starting a server that is detached from its caller."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """The reporting server lives until somebody writes here."""
+    """A FIFO: the reporting server ends when a test writes to it."""
     os.mkfifo(tmp_path / "gate")
     return tmp_path / "gate"
 
 
-def test_the_server_is_detached_and_marked(tmp_path: Path, path: str, gate: Path) -> None:
+def test_server_is_detached_and_marked(tmp_path: Path, path: str, gate: Path) -> None:
     leaked = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(leaked, True)
     env = {"PYTHONPATH": path, "PATH": "/bin", "HOCKET_RUN": "r", "HOCKET_TOKEN": "t", "HOCKET_PORT": "0"}
@@ -72,7 +72,7 @@ def test_the_server_is_detached_and_marked(tmp_path: Path, path: str, gate: Path
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_left_to_the_caller_to_wait_for(tmp_path: Path, path: str, gate: Path) -> None:
+def test_caller_has_no_child_to_wait_for(tmp_path: Path, path: str, gate: Path) -> None:
     """Run in a process of its own, where any child at all would be the server or its helper."""
     source = str(Path(start_server.__code__.co_filename).parents[2])
     code = (
@@ -88,7 +88,7 @@ def test_nothing_is_left_to_the_caller_to_wait_for(tmp_path: Path, path: str, ga
     gate.write_text("")
 
 
-def test_every_trace_of_a_run_is_removed() -> None:
+def test_variables_of_a_run_are_removed() -> None:
     kept = {
         "PATH": "/bin",
         "HOCKET_CLAUDE": "/x",
@@ -102,7 +102,7 @@ def test_every_trace_of_a_run_is_removed() -> None:
     assert server_environment({**kept, **run}) == {**kept, "HOCKET_SERVER": "1"}
 
 
-def test_importing_it_is_cheap() -> None:
+def test_import_loads_no_other_module() -> None:
     """It lies on the command line's hot path: nothing that a bare interpreter has not loaded already."""
     source = str(Path(start_server.__code__.co_filename).parents[2])
     code = (

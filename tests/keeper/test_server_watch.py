@@ -1,4 +1,4 @@
-"""A home that is to have a server again at a time. That one is started then is shown with real servers, in torture/."""
+"""The scheduled start of a server for a home. Tests with real servers are in torture/."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ open(sys.argv[2]).close()
 """A server that takes its time."""
 
 
-def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> None:
+def test_scheduled_start_is_over_after_another_server(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text(FIRST)
     made = ScheduledStart(str(tmp_path), time.time() + 60)
@@ -33,7 +33,7 @@ def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> N
     assert not made.wait(0, SOON)
 
 
-def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) -> None:
+def test_failed_server_does_not_end_scheduled_start(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text(FIRST)
     made = ScheduledStart(str(tmp_path), time.time())
@@ -41,7 +41,7 @@ def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) ->
     assert made.wait(0, SOON)
 
 
-def test_scheduled_start_is_over_without_a_home_or_server(tmp_path: Path) -> None:
+def test_scheduled_start_is_over_without_home(tmp_path: Path) -> None:
     assert not ScheduledStart(str(tmp_path), time.time() + 60).wait(0, SOON)
     (tmp_path / SERVER_LOCK).write_text(FIRST)
     made = ScheduledStart(str(tmp_path), time.time() + 60)
@@ -49,7 +49,7 @@ def test_scheduled_start_is_over_without_a_home_or_server(tmp_path: Path) -> Non
     assert not made.wait(0, SOON)
 
 
-def test_scheduled_start_is_kept_after_its_time_and_pause(tmp_path: Path) -> None:
+def test_scheduled_start_waits_for_time_and_pause(tmp_path: Path) -> None:
     (tmp_path / SERVER_LOCK).write_text(FIRST)
     for ahead, pause in ((0.3, 0.0), (0.0, 0.3)):
         began = time.time()
@@ -57,7 +57,7 @@ def test_scheduled_start_is_kept_after_its_time_and_pause(tmp_path: Path) -> Non
         assert time.time() - began >= 0.3
 
 
-def test_who_made_it_is_waited_for_though_it_is_time(tmp_path: Path) -> None:
+def test_scheduled_start_waits_for_running_server(tmp_path: Path) -> None:
     lock, go = tmp_path / SERVER_LOCK, tmp_path / "go"
     lock.write_text(FIRST)
     os.mkfifo(go)

@@ -64,14 +64,14 @@ def test_keepers_outlive_their_zygote(runs: Runs, zygote: Zygote) -> None:
     assert wait_ended(directory).stopped
 
 
-def test_the_zygote_has_its_socket_and_nothing_else(runs: Runs, zygote: Zygote) -> None:
+def test_zygote_holds_only_its_socket(runs: Runs, zygote: Zygote) -> None:
     zygote.fork(runs.create("/bin/true"), 10)
     held = descriptors_of(pid_of(zygote))
     assert held.pop(0).startswith("socket:")
     assert set(held.values()) == {"/dev/null"}
 
 
-def test_a_keeper_holds_only_what_belongs_to_its_run(runs: Runs, zygote: Zygote) -> None:
+def test_keeper_holds_only_descriptors_of_its_run(runs: Runs, zygote: Zygote) -> None:
     directory = runs.python(HANG, stdin="lines")
     keeper = zygote.fork(directory, 10)
     wait_said(directory, b"ready")
@@ -103,7 +103,7 @@ def test_zygote_and_keeper_carry_only_the_server_mark(zygote: Zygote) -> None:
     assert "HOCKET_RUN" not in environ
 
 
-def test_a_dead_zygote_is_noticed_and_can_be_started_again(runs: Runs, zygote: Zygote) -> None:
+def test_dead_zygote_can_be_restarted(runs: Runs, zygote: Zygote) -> None:
     first = runs.create("/bin/true")
     zygote.fork(first, 10)
     os.kill(pid_of(zygote), signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_a_dead_zygote_is_noticed_and_can_be_started_again(runs: Runs, zygote: Z
     wait_ended(first)
 
 
-def test_a_zygote_that_does_not_answer_counts_as_gone(runs: Runs, zygote: Zygote) -> None:
+def test_unresponsive_zygote_counts_as_gone(runs: Runs, zygote: Zygote) -> None:
     os.kill(pid_of(zygote), signal.SIGSTOP)
     directory = runs.create("/bin/echo", "late")
     with pytest.raises(ZygoteGone):
@@ -131,7 +131,7 @@ def test_a_zygote_that_does_not_answer_counts_as_gone(runs: Runs, zygote: Zygote
 
 
 class Overtaken:
-    """A lock that another thread gets first, the first time that somebody wants it, to do something of its own."""
+    """A lock that runs a function in another thread before it is first acquired."""
 
     def __init__(self, first: Callable[[], None]) -> None:
         self._lock = threading.Lock()
@@ -149,14 +149,14 @@ class Overtaken:
         self._lock.release()
 
 
-def test_zygote_wakes_no_server_when_need_ends_during_start(tmp_path: Path) -> None:
+def test_zygote_starts_no_server_when_unneeded(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
     lock.write_text('{"pid": 1, "start_time": 1}')
     zygote = Zygote({"PATH": "/usr/bin:/bin"})
     zygote.need_server(str(tmp_path))
     zygote._writing = Overtaken(lambda: zygote.need_server(""))  # type: ignore[assignment]
     with lock.open("r+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # Who wants to wake a server waits for this one to go.
+        fcntl.flock(held, fcntl.LOCK_EX)  # A start of the server waits until the running server has ended.
         zygote.start()
         process = zygote._process
         zygote.close()
@@ -164,7 +164,7 @@ def test_zygote_wakes_no_server_when_need_ends_during_start(tmp_path: Path) -> N
     assert process.returncode == 0, "it did not wait, and was not killed for it"
 
 
-def test_what_is_needed_already_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_need_for_server_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Mapping[str, Any]] = []
     monkeypatch.setattr(Zygote, "_send", lambda self, request: said.append(request))
     zygote = Zygote({})
@@ -173,7 +173,7 @@ def test_what_is_needed_already_is_not_said_again(monkeypatch: pytest.MonkeyPatc
     assert said == [{"wake": "/a"}, {"wake": ""}, {"wake": "/a"}]
 
 
-def test_a_zygote_that_was_never_started_says_so(runs: Runs) -> None:
+def test_unstarted_zygote_is_an_error(runs: Runs) -> None:
     with pytest.raises(ZygoteGone):
         Zygote({}).fork(runs.create("/bin/true"), 1)
 
@@ -205,7 +205,7 @@ def no_more_processes(zygote: Zygote) -> Iterator[Zygote]:
     group.rmdir()
 
 
-def test_a_refused_fork_is_an_error_with_its_number(runs: Runs, no_more_processes: Zygote) -> None:
+def test_refused_fork_has_its_errno(runs: Runs, no_more_processes: Zygote) -> None:
     directory = runs.create("/bin/true")
     with pytest.raises(OSError, match=directory) as refusal:
         no_more_processes.fork(directory, 10)
@@ -213,7 +213,7 @@ def test_a_refused_fork_is_an_error_with_its_number(runs: Runs, no_more_processe
     assert files.state(directory) == "unstarted"
 
 
-def test_a_path_of_any_characters_is_understood(tmp_path: Path, zygote: Zygote) -> None:
+def test_run_directory_path_may_have_any_characters(tmp_path: Path, zygote: Zygote) -> None:
     root = tmp_path / 'odd "name"\n é'
     root.mkdir()
     runs = Runs(root)

@@ -1,4 +1,4 @@
-"""What the tests of this room share: the real command with pipes at both ends."""
+"""The real ``hocket mcp`` command with pipes for its input and output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-P", "-m", "hocket", "mcp")
 
 
 class Pipes:
-    """``hocket mcp`` as a client has it."""
+    """A client of ``hocket mcp``."""
 
     def __init__(self, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         pipe = subprocess.PIPE
@@ -49,7 +49,7 @@ class Pipes:
         self.write(json.dumps(message).encode() + b"\n")
 
     def ask(self, method: str, **params: Any) -> int:
-        """Send a request; its id is handed back."""
+        """Send a request and return its id."""
         self._ids += 1
         self.send({"jsonrpc": "2.0", "id": self._ids, "method": method, "params": params})
         return self._ids
@@ -59,12 +59,12 @@ class Pipes:
         return self.ask("tools/call", name=name, arguments=arguments, **meta)
 
     def next(self, patience: float = PATIENCE) -> Any:
-        """The next thing that is said."""
+        """The next message."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + patience
         while b"\n" not in self._rest:
             ready = select.select([self.process.stdout], [], [], max(deadline - time.monotonic(), 0))[0]
-            assert ready, f"nothing was said within {patience} s"
+            assert ready, f"no output within {patience} s"
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
             assert piece, "the output ended"
             self._rest += piece
@@ -72,7 +72,7 @@ class Pipes:
         return json.loads(line)
 
     def call(self, name: str, **arguments: Any) -> tuple[bool, str]:
-        """A call to its end: whether it failed, and its text."""
+        """Call a tool: whether it failed, and its text."""
         id = self.start(name, **arguments)
         answer = self.next()
         assert answer["id"] == id, answer
@@ -84,7 +84,7 @@ class Pipes:
         return found
 
     def end(self) -> int:
-        """The end of the input; the exit code."""
+        """End the input and return the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(PATIENCE)

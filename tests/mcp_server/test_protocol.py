@@ -1,4 +1,4 @@
-"""From a message to its answer: every kind of message, in both generations of the protocol."""
+"""Messages and responses of each kind, in both versions of the protocol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def call(**more: Any) -> ToolCall:
     return found
 
 
-# --- The older generation ---
+# --- The older version ---
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def call(**more: Any) -> ToolCall:
         *((None, "2025-11-25"), (7, "2025-11-25"), ([], "2025-11-25")),
     ],
 )
-def test_handshake_agrees_on_a_known_version(wanted: Any, agreed: str) -> None:
-    told = result("initialize", {"protocolVersion": wanted, "capabilities": {}})
-    assert (told["protocolVersion"], told["serverInfo"]["name"]) == (agreed, "hocket")
-    assert told["capabilities"] == {"tools": {}}
+def test_handshake_agrees_on_known_version(wanted: Any, agreed: str) -> None:
+    found = result("initialize", {"protocolVersion": wanted, "capabilities": {}})
+    assert (found["protocolVersion"], found["serverInfo"]["name"]) == (agreed, "hocket")
+    assert found["capabilities"] == {"tools": {}}
 
 
 def test_tools_are_listed_with_their_schemas() -> None:
@@ -121,8 +121,8 @@ def test_invalid_call_is_refused(params: Any) -> None:
 
 def test_success_has_text_and_facts() -> None:
     """Claude shows its model the structured content in place of the text."""
-    told = call_result(call(), "built", False, {"run": "r1"})["result"]
-    assert told == {
+    found = call_result(call(), "built", False, {"run": "r1"})["result"]
+    assert found == {
         "content": [{"type": "text", "text": "built"}],
         "isError": False,
         "_meta": {"hocket": {"run": "r1"}},
@@ -130,34 +130,34 @@ def test_success_has_text_and_facts() -> None:
 
 
 def test_failure_has_structured_content() -> None:
-    told = call_result(call(), "failed (exit): no", True, {"status": "failed"})["result"]
-    assert (told["isError"], told["structuredContent"]) == (True, {"status": "failed"})
+    found = call_result(call(), "failed (exit): no", True, {"status": "failed"})["result"]
+    assert (found["isError"], found["structuredContent"]) == (True, {"status": "failed"})
 
 
-def test_progress_counts_up_if_the_client_wants_it() -> None:
+def test_requested_progress_counts_up() -> None:
     wanted = call(_meta={"progressToken": "t"})
-    told = [progress(wanted, text) for text in ("a", "b")]
-    assert [one["params"] for one in told if one] == [
+    found = [progress(wanted, text) for text in ("a", "b")]
+    assert [one["params"] for one in found if one] == [
         {"progressToken": "t", "progress": 1, "message": "a"},
         {"progressToken": "t", "progress": 2, "message": "b"},
     ]
-    assert all(one is not None and "id" not in one for one in told)
+    assert all(one is not None and "id" not in one for one in found)
     assert progress(call(), "a") is None
 
 
-# --- The newer generation ---
+# --- The newer version ---
 
 
 def test_discovery_needs_no_handshake() -> None:
-    told = result("server/discover", {"_meta": ENVELOPE})
-    assert told["supportedVersions"][0] == "2026-07-28"
-    assert (told["resultType"], told["capabilities"], told["cacheScope"]) == ("complete", {"tools": {}}, "public")
-    assert told["_meta"][protocol.SERVER_KEY]["name"] == "hocket"
+    found = result("server/discover", {"_meta": ENVELOPE})
+    assert found["supportedVersions"][0] == "2026-07-28"
+    assert (found["resultType"], found["capabilities"], found["cacheScope"]) == ("complete", {"tools": {}}, "public")
+    assert found["_meta"][protocol.SERVER_KEY]["name"] == "hocket"
 
 
 def test_newer_results_are_marked_complete() -> None:
-    told = result("tools/list", {"_meta": ENVELOPE})
-    assert (told["resultType"], told["ttlMs"] > 0) == ("complete", True)
+    found = result("tools/list", {"_meta": ENVELOPE})
+    assert (found["resultType"], found["ttlMs"] > 0) == ("complete", True)
     made = call_result(call(_meta=ENVELOPE), "x", False, {"run": "r1"})["result"]
     assert (made["resultType"], made["_meta"]["hocket"]) == ("complete", {"run": "r1"})
     assert protocol.SERVER_KEY in made["_meta"]
@@ -185,7 +185,7 @@ def test_newer_protocol_has_no_handshake() -> None:
     assert code(request("initialize", {"_meta": ENVELOPE})) == protocol.METHOD_NOT_FOUND
 
 
-# --- What is no request ---
+# --- Notifications and invalid messages ---
 
 
 @pytest.mark.parametrize(

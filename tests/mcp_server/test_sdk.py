@@ -1,4 +1,4 @@
-"""The official client of the protocol, over pipes, in both generations of it."""
+"""The official client of the protocol, over pipes, in both versions."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_official_client_hands_work_over(mode: str, home: Path, project: Path, agent: Bin, world: Path) -> None:
+def test_official_client_can_hand_off(mode: str, home: Path, project: Path, agent: Bin, world: Path) -> None:
     gate = world / "gate"
     os.mkfifo(gate)
     agent("worker", f"import sys; print('begun', flush=True); open({str(gate)!r}).read(); print('did', sys.argv[-1])")
-    told: list[tuple[float, str | None]] = []
+    reports: list[tuple[float, str | None]] = []
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, message))
-        if len(told) == 1:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, message))
+        if len(reports) == 1:
             await asyncio.to_thread(gate.write_text, "")
 
     async def what(client: Client) -> None:
         assert client.server_info is not None
         assert client.server_info.name == "hocket"
         assert [tool.name for tool in (await client.list_tools()).tools] == list(TOOLS)
-        result = await client.call_tool("hand_off", {"agent": "worker", "prompt": "it"}, progress_callback=heard)
+        result = await client.call_tool("hand_off", {"agent": "worker", "prompt": "it"}, progress_callback=report)
         assert (result.is_error, text_of(result)) == (False, "begun\ndid it\n")
         assert result.structured_content is None
-        assert told[0][0] == 1
+        assert reports[0][0] == 1
 
     talk(mode, project, what)
 
@@ -67,7 +67,7 @@ def test_official_client_gets_failures(mode: str, home: Path, project: Path, age
         failed = await client.call_tool("hand_off", {"agent": "failing", "prompt": "it"})
         assert (failed.is_error, text_of(failed)) == (True, "failed (exit)")
         assert failed.structured_content["reason"] == "exit"
-        refused = await client.call_tool("spawn", {"agent": "nobody", "prompt": "it"})
+        refused = await client.call_tool("spawn", {"agent": "unknown", "prompt": "it"})
         assert (refused.is_error, refused.structured_content["status"]) == (True, "refused")
 
     talk(mode, project, what)

@@ -1,4 +1,4 @@
-"""The server over pipes: the real command, talked to by hand."""
+"""The real command over pipes, with requests written by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def initialize(pipes: Pipes, version: str = "2025-11-25") -> Any:
 
 
 def server_pid(hocket: Hocket) -> int | None:
-    """Asking starts none."""
+    """The pid of the server if it runs; does not start it."""
     found: int | None = json.loads(hocket("server", "status", "--json").stdout)["pid"]
     return found
 
@@ -116,11 +116,11 @@ def test_modules_of_the_agents_directory_are_not_imported(home: Path, project: P
     ],
     ids=["broken", "not text", "deep", "not an object", "too long", "empty batch", "batch"],
 )
-def test_invalid_line_is_refused_and_the_next_is_answered(pipes: Pipes, raw: bytes, code: int) -> None:
+def test_line_after_invalid_one_is_answered(pipes: Pipes, raw: bytes, code: int) -> None:
     initialize(pipes)
     pipes.write(raw)
-    told = pipes.next()
-    assert (told["id"], told["error"]["code"]) == (None, code)
+    received = pipes.next()
+    assert (received["id"], received["error"]["code"]) == (None, code)
     id = pipes.ask("ping")
     assert pipes.next() == {"jsonrpc": "2.0", "id": id, "result": {}}
 
@@ -175,7 +175,7 @@ def test_run_is_started_shown_and_waited_for(pipes: Pipes, agent: Bin, hocket: H
     assert pipes.call("status") == (False, "No runs are active.")
 
 
-def test_hand_off_returns_the_final_message_alone(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
+def test_hand_off_returns_only_final_message(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
     agent("worker", "import sys; print('done:', sys.argv[-1])")
     prompt = 'Fix it.\nIt\'s "broken" $(here) \\ é😀'
     id = pipes.start("hand_off", agent="worker", prompt=prompt)
@@ -190,7 +190,7 @@ def test_hand_off_returns_the_final_message_alone(pipes: Pipes, agent: Bin, hock
         assert pipes.call("wait", **named) == (False, f"done: {prompt}\n")
 
 
-def test_listed_agents_of_the_project_can_be_handed_to(pipes: Pipes, agent: Bin, project: Path) -> None:
+def test_listed_project_agents_accept_hand_offs(pipes: Pipes, agent: Bin, project: Path) -> None:
     agent("tool", "import sys; print('made of', sys.argv[-1])")
     (project / "hocket.toml").write_text('[agents.tooler]\npath = "tool"\n[agents."my tool"]\npath = "tool"\n')
     names = pipes.facts("list_agents", contains="tool")["agents"]
@@ -216,8 +216,8 @@ def test_failed_run_is_an_error(pipes: Pipes, agent: Bin, how: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("spawn", {"agent": "nobody", "prompt": "x"}, "nobody"),
-        ("hand_off", {"agent": "nobody", "prompt": "x"}, "nobody"),
+        ("spawn", {"agent": "unknown", "prompt": "x"}, "unknown"),
+        ("hand_off", {"agent": "unknown", "prompt": "x"}, "unknown"),
         ("hand_off", {"agent": "sh", "prompt": "x", "task": "t404"}, "t404"),
         ("wait", {"run": "999999"}, "999999"),
         ("wait", {}, "one of run, handoff and question"),
@@ -230,14 +230,14 @@ def test_failed_run_is_an_error(pipes: Pipes, agent: Bin, how: str) -> None:
         ("spawn", {"agent": "sh", "prompt": "x", "cwd": "relative"}, "absolute"),
     ],
 )
-def test_refused_call_says_why(pipes: Pipes, name: str, arguments: dict[str, Any], words: str) -> None:
+def test_refused_call_states_reason(pipes: Pipes, name: str, arguments: dict[str, Any], words: str) -> None:
     failed, text = pipes.call(name, **arguments)
     assert failed
     assert text.startswith("refused (")
     assert words in text
 
 
-def test_wait_that_times_out_names_the_run(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_wait_timeout_names_the_run(pipes: Pipes, waiter: str, gate: Path) -> None:
     pipes.start("hand_off", agent=waiter, prompt="x", timeout=0.3)
     result = pipes.next()["result"]
     facts = result["structuredContent"]
@@ -251,16 +251,16 @@ def test_wait_that_times_out_names_the_run(pipes: Pipes, waiter: str, gate: Path
 
 def test_progress_is_sent_during_a_wait(pipes: Pipes, waiter: str, gate: Path) -> None:
     id = pipes.start("hand_off", token="t", agent=waiter, prompt="x")
-    told = pipes.next()
-    assert (told["method"], told["params"]["progressToken"], told["params"]["progress"]) == (
+    received = pipes.next()
+    assert (received["method"], received["params"]["progressToken"], received["params"]["progress"]) == (
         "notifications/progress",
         "t",
         1,
     )
     open_gate(gate)
     while "id" not in (answer := pipes.next()):
-        assert answer["params"]["progress"] > told["params"]["progress"]
-        told = answer
+        assert answer["params"]["progress"] > received["params"]["progress"]
+        received = answer
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (id, "begun\nfinal words\n")
 
 
@@ -273,12 +273,12 @@ def test_wait_does_not_block_other_calls(pipes: Pipes, waiter: str, gate: Path) 
     assert pipes.next()["id"] == waiting
 
 
-def test_cancelled_wait_leaves_the_run_alone(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_cancelled_wait_does_not_stop_run(pipes: Pipes, waiter: str, gate: Path) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     waiting = pipes.start("wait", token=1, run=run)
     pipes.next()
     pipes.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
-    read = pipes.start("status")  # Its answer tells that what was sent before it has been read.
+    read = pipes.start("status")  # Its response shows that the earlier messages have been read.
     while pipes.next().get("id") != read:
         pass
     open_gate(gate)
@@ -288,7 +288,7 @@ def test_cancelled_wait_leaves_the_run_alone(pipes: Pipes, waiter: str, gate: Pa
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (again, "begun\nfinal words\n")
 
 
-def test_end_of_input_ends_the_wait_alone(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
+def test_end_of_input_does_not_stop_run(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     pipes.start("wait", token=1, run=run)
     pipes.next()
@@ -305,7 +305,7 @@ def test_quick_call_is_answered_after_end_of_input(home: Path, project: Path, ag
 
 
 @pytest.mark.own_server
-def test_wait_survives_a_kill_of_the_server(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path) -> None:
+def test_wait_survives_server_kill(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path) -> None:
     id = pipes.start("hand_off", token=1, agent=waiter, prompt="x")
     pipes.next()
     before = server_pid(hocket)
@@ -320,8 +320,8 @@ def test_wait_survives_a_kill_of_the_server(pipes: Pipes, waiter: str, gate: Pat
 
 
 @pytest.mark.own_server
-def test_running_run_is_followed_into_the_next_server(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
-    """Nobody but this process brings the server back: the agent is at work, so no keeper calls for one."""
+def test_wait_follows_run_to_next_server(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
+    """Only this process starts the server again: the agent is busy, so its keeper does not."""
     pipes.start("hand_off", token=1, agent=waiter, prompt="x")
     pipes.next()
     before = server_pid(hocket)

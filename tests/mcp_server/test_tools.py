@@ -1,4 +1,4 @@
-"""What can be called: arguments that fit, and what is said about those that do not."""
+"""Arguments of tools: which are accepted, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_invalid_arguments_are_named(name: str, arguments: dict[str, Any], words
     assert words in (argument_error(name, arguments) or "")
 
 
-def test_run_may_be_a_number_and_null_is_left_out() -> None:
+def test_run_may_be_number_and_null_is_omitted() -> None:
     given = {"run": 12, "timeout": None}
     assert argument_error("wait", given) is None
     assert normalized("wait", given) == {"run": "12"}
 
 
-def test_run_may_be_a_whole_float() -> None:
+def test_run_may_be_whole_float() -> None:
     assert argument_error("wait", {"run": 12.0}) is None
     assert normalized("wait", {"run": 12.0}) == {"run": "12"}
     assert argument_error("wait", {"run": 12.5}) == "run must be a non-empty string"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from hocket.model import CHANGING, Event, Kind, Reason, Run, Status, apply, fold
+from hocket.model import CHANGING, Event, Kind, Origin, Reason, Run, Status, apply, fold
 
 CREATED: dict[str, Any] = {
     "number": 7, "kind": "leaf", "agent": "a", "provider": "executable", "parent": None, "depth": 0, "cwd": "/p",
@@ -51,7 +51,7 @@ def test_reasons_are_complete() -> None:
     assert {reason.value for reason in Reason} == {
         *("single_run", "marker", "max_iterations", "gate", "budget", "timeout", "idle_timeout", "failures"),
         *("no_progress", "rate_limited", "refused", "no_answer", "start_failed", "exit", "signal", "error"),
-        *("limit", "stopped", "lost"),
+        *("limit", "stopped", "lost", "process_gone"),
     }
 
 
@@ -61,6 +61,11 @@ def test_created_run_has_its_recorded_fields() -> None:
     assert (run.parent, run.depth, run.task, run.step, run.iteration) == ("r0", 2, "t1", 1, 3)
     assert (run.status, run.reason, run.created_at, run.ended) == (Status.STARTING, None, 100.0, False)
     assert (run.result, run.exit_code, run.started_at, run.ended_at) == (None, None, None, None)
+
+
+def test_origin_is_owned_unless_recorded_otherwise() -> None:
+    assert (born().origin, born().is_observed) == (Origin.OWNED, False)
+    assert (born(origin="observed").origin, born(origin="observed").is_observed) == (Origin.OBSERVED, True)
 
 
 FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

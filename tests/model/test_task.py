@@ -103,7 +103,7 @@ def test_existing_task_is_not_created_again() -> None:
 @pytest.mark.parametrize("status", [Status.FAILED, Status.STOPPED, Status.LOST])
 @pytest.mark.parametrize("result", [None, "", "half of it"])
 @pytest.mark.parametrize("error", [None, "it broke"])
-def test_output_of_a_failed_run_begins_with_the_reason(status: Status, result: str | None, error: str | None) -> None:
+def test_output_of_failed_run_begins_with_reason(status: Status, result: str | None, error: str | None) -> None:
     run = msgspec.structs.replace(RUN, status=status, reason=Reason.EXIT, result=result, error=error)
     said = output_of(run)
     assert said.startswith(f"{status} (exit)")
@@ -111,7 +111,7 @@ def test_output_of_a_failed_run_begins_with_the_reason(status: Status, result: s
     assert (result or "") in said
 
 
-def test_only_a_hand_off_run_closes_a_hand_off() -> None:
+def test_only_hand_off_runs_close_a_hand_off() -> None:
     assert closing(msgspec.structs.replace(RUN, handoff=None)) is None
     order = closing(msgspec.structs.replace(RUN, status=Status.DONE, reason=Reason.SINGLE_RUN, result="fine"))
     assert order == Close("t1", "h1", "fine", Status.DONE, Reason.SINGLE_RUN)

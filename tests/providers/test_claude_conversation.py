@@ -1,4 +1,4 @@
-"""Talking to the Claude program: what is written to it, where its transcripts lie, how a session goes on."""
+"""Messages to the Claude CLI, the paths of its transcripts, and how sessions are resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.errors import PromptError, UsageError
 from hocket.model import SESSION, Agent, Spec
 from hocket.providers.base import Answer, LaunchRequest
 from hocket.providers.claude import conversation
-from hocket.providers.claude.launch import launch, resume
+from hocket.providers.claude.launch import bound, launch, resume
 from hocket.providers.claude.paths import folder_name, transcripts
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.launching import CONTINUE
@@ -87,7 +87,7 @@ def test_denial_contains_its_reason() -> None:
         ((), "Red", {}),
     ],
 )
-def test_a_choice_is_answered_by_question(
+def test_choice_is_answered_by_question(
     questions: tuple[dict[str, Any], ...], text: str, answers: dict[str, str]
 ) -> None:
     given_back = response(choice(*questions), Answer(True, text))["updatedInput"]
@@ -101,7 +101,7 @@ def test_malformed_choice_can_be_answered(questions: Any) -> None:
         assert response(asked, Answer(True, "1"))["behavior"] == "allow"
 
 
-def test_an_interrupt_names_its_request() -> None:
+def test_interrupt_names_its_request() -> None:
     assert written(conversation.interrupt("r7")) == {
         "type": "control_request",
         "request_id": "r7",
@@ -109,7 +109,7 @@ def test_an_interrupt_names_its_request() -> None:
     }
 
 
-# --- When there is nothing left to say ---
+# --- End of a conversation ---
 
 
 def tasks(*kinds: str) -> bytes:
@@ -133,7 +133,7 @@ def tasks(*kinds: str) -> bytes:
         ([init(), tasks("something_new"), result()], False, False),
         ([init(), tasks("local_bash"), result()], False, False),
         ([init(), tasks("local_bash"), result(), tasks()], False, True),
-        # With its input ended, the program tells of a turn that it begins by itself before it tells the last result.
+        # After the end of its input, the CLI reports a turn that it begins by itself before the last result.
         ([init(), init(), result()], False, True),
         ([init(), init(), result(), result()], True, True),
     ],
@@ -145,16 +145,16 @@ def test_conversation_is_finished_after_last_result(lines: list[bytes], over: bo
 
 
 def test_recorded_background_agent_is_finished_at_last_line() -> None:
-    """Not between the agent's end and the lead's next turn, in which the lead may ask something."""
+    """Not between the agent's end and the lead's next turn, in which the lead may ask a question."""
     lines = stream("background")
     states = [read_all(lines[:count])[0] for count in range(len(lines) + 1)]
     assert [count for count, state in enumerate(states) if conversation.is_finished(state, False)] == [len(lines)]
 
 
-# --- Going on ---
+# --- Resuming ---
 
 
-def test_resumed_run_has_a_session_of_its_own() -> None:
+def test_resumed_run_has_own_session() -> None:
     made = launch(
         Agent("claude", "claude", "/bin/claude", "PATH"),
         LaunchRequest(args=("--resume", "mine")),
@@ -167,6 +167,18 @@ def test_resumed_run_has_a_session_of_its_own() -> None:
         forked = ("--resume", session, "--fork-session", "--session-id", SESSION)
         assert run.argv == (*first.argv[:at], *forked, *first.argv[at + 2 :])
     assert (second.prompt, third.prompt) == ("two", CONTINUE)
+
+
+def test_old_run_is_resumed_with_its_flags() -> None:
+    """Such a run was started before text of sub-agents was forwarded."""
+    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"), LaunchRequest())
+    argv = tuple(argument for argument in made.argv if argument != "--forward-subagent-text")
+    assert len(argv) == len(made.argv) - 1
+    at = argv.index("--session-id")
+    bounded = bound(argv, 0.5)
+    for before, offset in ((argv, at), (bounded, at + 2)):
+        again = resume(Spec("claude", "claude", before, "/p", {}, prompt="one"), "OLD", "two")
+        assert again.argv == (*before[:offset], "--resume", "OLD", "--fork-session", *before[offset:])
 
 
 def test_run_without_session_cannot_be_resumed() -> None:
@@ -202,7 +214,7 @@ def test_transcript_folder_has_name_that_cli_gives(cwd: str, folder: str) -> Non
 
 
 @pytest.mark.req("S3-24")
-def test_transcripts_are_looked_for_in_the_documented_order() -> None:
+def test_transcripts_are_searched_in_documented_order() -> None:
     assert transcripts({"HOME": "/h"}, "/srv/a.b", SESSION_ID) == (
         f"/h/.claude/projects/-srv-a-b/session_{SESSION_ID}.jsonl",
         f"/h/.claude/projects/-srv-a-b/{SESSION_ID}.jsonl",
@@ -214,7 +226,7 @@ def test_transcripts_are_looked_for_in_the_documented_order() -> None:
 
 
 @pytest.mark.req("S3-24")
-def test_a_chosen_configuration_directory_is_the_only_one() -> None:
+def test_configured_directory_is_the_only_one() -> None:
     found = transcripts({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}, "/srv", "abc")
     assert found == ("/c/projects/-srv/session_abc.jsonl", "/c/projects/-srv/abc.jsonl")
 
@@ -224,7 +236,7 @@ def test_invalid_session_id_has_no_transcript(session: str) -> None:
     assert transcripts({"HOME": "/h"}, "/srv", session) == ()
 
 
-def test_without_a_home_there_is_no_transcript() -> None:
+def test_no_transcript_without_home() -> None:
     assert transcripts({}, "/srv", "abc") == ()
 
 

@@ -1,4 +1,4 @@
-"""What the keys of a definition mean, to the CLI and to Hocket."""
+"""The keys of a definition, as the CLI and Hocket read them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from catalog.definition_writing import agent, put
 from hocket.catalog.entries import PROJECT, entry_of
 from hocket.catalog.files import read_definition
 from hocket.errors import BadDefinition
-from hocket.providers.claude.definitions import MOST_ODD, complaint, ignored_fields, normalise_model, parse_definition
+from hocket.providers.claude.definitions import MOST_ODD, complaint, ignored_fields, parse_definition
 from hocket.providers.claude.frontmatter import parse
+from hocket.providers.claude.models import normalise_model
 from hocket.providers.definition_files import ODD, REFUSED, Head, shown
 
 
@@ -74,7 +75,7 @@ def test_definition_has_known_fields_and_body(tmp_path: Path) -> None:
         *("model: 5", "model:", "permissionMode: everything", "maxTurns: many", "maxTurns: 0", "maxTurns: true"),
         *("effort: banana", "effort: 1.5", "background: 'yes'", "isolation: none", "memory: x", "initialPrompt: 5"),
         *("mcpServers: 7", "mcpServers: {a: {command: x}}", "mcpServers: [5, {a: b}]", "skills: 5", "hooks:"),
-        *("hooks: {Foo: bar}", "hooks: {Stop: [{}]}", "hooks: {}", "color: red", "whatever: 1"),
+        *("hooks: {Foo: bar}", "hooks: {Stop: [{}]}", "hooks: {}", "color: red", "unknown: 1"),
         *("hooks: {Stop: [{hooks: [{type: command}]}]}", "hooks: {Stop: [{matcher: 3, hooks: []}]}"),
     ],
 )
@@ -99,7 +100,7 @@ def test_empty_tools_differ_from_absent_tools(tmp_path: Path, line: str, tools: 
         ("name: a\ndescription: one\ntwo", 4, "is not YAML"),
     ],
 )
-def test_a_bad_definition_names_file_line_and_reason(tmp_path: Path, head: str, line: int, words: str) -> None:
+def test_bad_definition_error_has_line_and_reason(tmp_path: Path, head: str, line: int, words: str) -> None:
     error = refused(put(tmp_path / "a.md", head))
     assert f", line {line}: " in error.message
     assert words in error.message
@@ -180,7 +181,7 @@ def test_numbers_may_be_tags_too(written: str, tags: tuple[str, ...]) -> None:
         *(("", "1.0.0"), ('""', "1.0.0"), ("[1]", "1.0.0"), ("~", "1.0.0")),
     ],
 )
-def test_a_version_is_the_text_that_was_written(written: str, version: str) -> None:
+def test_version_is_kept_as_written(written: str, version: str) -> None:
     assert entry_of(head(f"version: {written}"), "/p/a.md", PROJECT).version == version
 
 
@@ -222,6 +223,48 @@ def test_malformed_whitelist_allows_nothing(line: str, allowed: list[str] | None
         assert getattr(parse_definition(text.encode(), "/a.md"), field) == expected
 
 
+@pytest.mark.parametrize(("line", "asks"), [("x: 1", False), ("delegate: ~", False), ("delegate: hocket", True)])
+def test_delegate_field_replaces_sub_agents_with_runs(line: str, asks: bool) -> None:
+    text = f"---\nname: a\ndescription: d\n{line}\n---\n"
+    assert parse_definition(text.encode(), "/a.md").delegate == asks
+    assert list(ignored_fields(head(line))) == []
+
+
+@pytest.mark.parametrize("value", ["true", "hockt", "[hocket]", "''"])
+def test_unknown_value_of_delegate_is_refused(value: str) -> None:
+    text = f"---\nname: a\ndescription: d\ndelegate: {value}\n---\n"
+    with pytest.raises(BadDefinition, match=r"/a\.md, line 4: delegate is .*, which is not hocket"):
+        parse_definition(text.encode(), "/a.md")
+    (fault,) = ignored_fields(head(f"delegate: {value}"))
+    assert fault.reason.endswith("which is not hocket, so Hocket does not start it")
+
+
+@pytest.mark.req("S3-05", "S3-13", "S3-14")
+@pytest.mark.parametrize(
+    ("written", "budget"),
+    [
+        ("8000", 8000),
+        ('"8000"', 8000),
+        ("1", 1),
+        *((written, None) for written in ("0", "-1", "1.5", "8e3", "true", "many", "[8000]", '"8_000"', "1" * 10)),
+    ],
+)
+def test_thinking_budget_is_positive_integer(written: str, budget: int | None) -> None:
+    text = f"---\nname: a\ndescription: d\nthinkingBudget: {written}\n---\n"
+    found = parse_definition(text.encode(), "/a.md")
+    assert found.thinking_budget == budget
+    assert [notice.startswith("/a.md: thinkingBudget is ") for notice in found.notices] == [True] * (budget is None)
+    odd = [(fault.line, fault.kind) for fault in ignored_fields(head(f"thinkingBudget: {written}"))]
+    assert [kind for _, kind in odd] == [ODD] * (budget is None)
+
+
+@pytest.mark.parametrize("line", ["x: 1", "thinkingBudget: ~", 'thinkingBudget: ""'])
+@pytest.mark.req("S3-14")
+def test_missing_thinking_budget_sets_no_limit(line: str) -> None:
+    found = parse_definition(f"---\nname: a\ndescription: d\n{line}\n---\n".encode(), "/a.md")
+    assert (found.thinking_budget, found.notices) == (None, ())
+
+
 # --- Complaints ---------------------------------------------------------------------------------------------
 
 
@@ -243,7 +286,7 @@ def test_malformed_whitelist_allows_nothing(line: str, allowed: list[str] | None
         ("name: a\ndescription: d\nhooks: []", 4, "hooks"),
     ],
 )
-def test_a_complaint_has_its_line_and_its_reason(text: str, line: int, words: str) -> None:
+def test_complaint_has_line_and_reason(text: str, line: int, words: str) -> None:
     found = parse(f"---\n{text}\n---\n".encode())
     assert isinstance(found, Head)
     fault = complaint(found)
@@ -253,7 +296,7 @@ def test_a_complaint_has_its_line_and_its_reason(text: str, line: int, words: st
 
 
 @pytest.mark.parametrize("hooks", ["", "{}", "~", "false", "0", '""', "{Stop: 5}"])
-def test_hooks_that_the_cli_overlooks_are_no_complaint(hooks: str) -> None:
+def test_hooks_ignored_by_cli_have_no_complaint(hooks: str) -> None:
     assert complaint(head(f"hooks: {hooks}")) is None
 
 
@@ -284,7 +327,7 @@ def test_valid_names_have_no_complaint(name: str) -> None:
         ("name: b", "'name' is given more than once"),
     ],
 )
-def test_a_field_that_the_cli_drops_is_odd(line: str, words: str) -> None:
+def test_field_dropped_by_cli_is_odd(line: str, words: str) -> None:
     (fault,) = ignored_fields(head(line))
     assert (fault.line, fault.kind) == (4, ODD)
     assert fault.reason.startswith(words)
@@ -300,7 +343,7 @@ def test_ignored_fields_are_limited_and_counted() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["tools: a, b", "tools:", "tools: []", "tools: [a]", "model: x", "mcpServers: []", "whatever: 1", "hooks: {}"],
+    ["tools: a, b", "tools:", "tools: []", "tools: [a]", "model: x", "mcpServers: []", "unknown: 1", "hooks: {}"],
 )
 def test_valid_and_unknown_fields_are_not_odd(line: str) -> None:
     assert list(ignored_fields(head(line))) == []

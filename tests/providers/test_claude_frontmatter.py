@@ -1,4 +1,4 @@
-"""Heads of agents' files, read as tolerantly as the real CLI reads them, and never more than is good for us."""
+"""Frontmatter, read as tolerantly as by the real CLI, within limits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_variants_of_dashes_and_line_ends_are_read(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("before", "line"), [("\ufeff", 2), ("\n\ufeff", 3), ("\ufeff\n", 3), ("\ufeff\n\n\ufeff", 4), ("\ufeff# c\n", 3)]
 )
-def test_a_mark_may_stand_where_the_head_begins(before: str, line: int) -> None:
+def test_byte_order_mark_may_precede_frontmatter(before: str, line: int) -> None:
     found = of(f"{before}name: a: b\ndescription: d")
     assert isinstance(found, Head)
     assert (found.values["name"], found.line_of("name")) == ("a: b", line)
@@ -105,7 +105,7 @@ def test_fault_names_missing_part_of_frontmatter(content: bytes, words: str) -> 
     assert words in found.reason
 
 
-def test_splitting_leaves_the_texts_as_they_are() -> None:
+def test_splitting_keeps_texts_unchanged() -> None:
     assert split("---\nname: a\n---\n b\n") == ("name: a\n", "b\n")
     assert split("# only a body") == (None, "# only a body")
 
@@ -132,7 +132,7 @@ def test_values_follow_yaml_1_2_and_ignore_tags(text: str, expected: Any) -> Non
     assert values(f"x: {text}") == {"x": expected}
 
 
-def test_of_two_equal_keys_the_later_one_counts() -> None:
+def test_last_of_equal_keys_counts() -> None:
     assert values("name: a\nname: b") == {"name": "b"}
 
 
@@ -146,7 +146,7 @@ def test_anchors_aliases_and_merging_work() -> None:
     assert values("<<: [{a: 1}, {a: 2, b: 3}]") == {"a": 1, "b": 3}
 
 
-def test_keys_are_texts_as_they_were_written() -> None:
+def test_keys_are_kept_as_written() -> None:
     assert values("1: a\ntrue: b\n? [x]\n: c\nno: d") == {"1": "a", "true": "b", "no": "d"}
 
 
@@ -172,7 +172,7 @@ def test_nested_values_are_plain_json() -> None:
         (7, []),
     ],
 )
-def test_a_list_may_be_written_in_any_way(value: Any, expected: list[str]) -> None:
+def test_all_forms_of_lists_are_read(value: Any, expected: list[str]) -> None:
     assert texts(value) == expected
 
 
@@ -197,7 +197,7 @@ def test_parentheses_keep_item_with_spaces_together() -> None:
         ("@x y", "@x y"),
         ("[a] b", "[a] b"),
         ("{a} b: c", "{a} b: c"),
-        ("*nobody", "*nobody"),
+        ("*missing", "*missing"),
         ("Use: a\\qb", "Use: a\\qb"),
         ("? foo: x", "? foo: x"),
     ],
@@ -208,10 +208,10 @@ def test_unquoted_special_value_is_read(written: str, read: str) -> None:
 
 def test_list_beside_quoted_value_stays_list() -> None:
     assert values("description: Use: x\ntools: [Read, Bash(git *)]")["tools"] == ["Read", "Bash(git *)"]
-    assert values("description: Use: x\ntools: [*nobody]")["tools"] == "[*nobody]"
+    assert values("description: Use: x\ntools: [*missing]")["tools"] == "[*missing]"
 
 
-def test_tabs_may_indent() -> None:
+def test_tabs_may_indent_lines() -> None:
     assert values("name: a\nx:\n\ty: 1\n\tz:\n\t\t- b") == {"name": "a", "x": {"y": 1, "z": ["b"]}}
     assert values("\tname: a\n\tdescription: d") == {"name": "a", "description": "d"}
 
@@ -223,7 +223,7 @@ def test_values_after_tabs_are_quoted_too() -> None:
 
 
 @pytest.mark.parametrize("head", ["x: [a,\n\tb]", "x:\n \ty: z", "x: |\n\ta"])
-def test_not_every_tab_is_forgiven(head: str) -> None:
+def test_some_tabs_are_refused(head: str) -> None:
     assert "is not YAML" in fault(f"name: a\n{head}").reason
 
 
@@ -258,7 +258,7 @@ def test_mended_frontmatter_has_fault() -> None:
     assert clean.mended is None
 
 
-def test_keys_that_stand_there_twice_are_known() -> None:
+def test_duplicate_keys_are_reported() -> None:
     found = of("name: a\nx: 1\nname: b")
     assert isinstance(found, Head)
     assert (found.repeated, found.line_of("name"), found.written["name"]) == ({"name": 4}, 4, "b")
@@ -312,7 +312,7 @@ def test_hostile_text_is_parsed_quickly(content: bytes) -> None:
     assert time.process_time() - began < 1
 
 
-def test_as_much_nesting_as_anybody_needs_is_read() -> None:
+def test_nesting_below_limit_is_read() -> None:
     depth = MAX_NESTING - 1
     assert isinstance(of(f"x: {'[' * depth}{']' * depth}"), Head)
 
@@ -326,7 +326,7 @@ def test_parser_stops_at_nesting_limit(opening: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["bomb", "many", "long"])
-def test_aliases_that_stand_for_too_much_are_refused(shape: str) -> None:
+def test_excessive_aliases_are_refused(shape: str) -> None:
     if shape == "bomb":
         levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
         head = "\n".join(["l0: &l0 [a, b]", *levels])
@@ -345,7 +345,7 @@ def test_recursive_alias_is_refused() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet=st.sampled_from(list("ab:- \n\t\"'[]{},&*!|>%@`#?<~.0\\\r\0\x85\u2028\ufeff")), max_size=80))
-def test_no_content_makes_it_raise(head: str) -> None:
+def test_parser_never_raises_on_text(head: str) -> None:
     found = of(head)
     if isinstance(found, Head):
         json.dumps(dict(found.values), allow_nan=False)
@@ -355,7 +355,7 @@ def test_no_content_makes_it_raise(head: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_make_it_raise(content: bytes) -> None:
+def test_parser_never_raises_on_bytes(content: bytes) -> None:
     assert isinstance(parse(content), Head | Fault)
     assert isinstance(parse(b"---\n" + content + b"\n---\n"), Head | Fault)
 

@@ -17,6 +17,7 @@ from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definiti
 from hocket.providers.base import Launch, LaunchRequest, OwnServer
 from hocket.providers.claude.frontmatter import texts
 from hocket.providers.claude.launch import bound, launch
+from hocket.providers.claude.models import ALIASES
 from hocket.providers.claude.privileges import allowed_names
 from hocket.providers.launching import DEFAULT_PROMPT
 
@@ -36,12 +37,13 @@ def after(made: Launch, flag: str) -> str:
 
 
 @pytest.mark.req("S1-04", "S1-36", "S1-45", "S2-57", "S2-61")
-def test_the_whole_command_line_of_a_defined_agent() -> None:
+def test_complete_command_line_of_definition() -> None:
     made = launch(replace(AGENT, args=("-g",)), LaunchRequest(prompt="do it", args=("-s", "-x", "a b")))
     assert made.argv == (
         "/bin/claude",
         "-p",
         *("--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages"),
+        "--forward-subagent-text",
         *("--session-id", SESSION),
         *("--permission-mode", "acceptEdits"),
         *("--permission-prompts", "none"),
@@ -63,7 +65,7 @@ def test_user_arguments_follow_agent_name() -> None:
     assert made.argv[made.argv.index("--agent") + 2 :] == ("--model", "global", "--model", "step", "--model", "mine")
 
 
-def test_the_program_alone_gets_no_definition() -> None:
+def test_plain_cli_gets_no_definition() -> None:
     made = launch(BARE, LaunchRequest(prompt="hi"))
     assert not {"--agents", "--agent", "--setting-sources", "--strict-mcp-config"} & set(made.argv)
     assert made.files == {}
@@ -92,13 +94,13 @@ def test_prompt_is_unchanged_and_no_argument(prompt: str) -> None:
 @pytest.mark.parametrize(
     "prompt", ["x" * 10 * 1024 * 1024, "\ud800", "\0" * 2_000_000], ids=["long", "half", "escaped"]
 )
-def test_a_prompt_that_cannot_be_delivered_is_refused(prompt: str) -> None:
+def test_undeliverable_prompt_is_refused(prompt: str) -> None:
     with pytest.raises(PromptError):
         launch(AGENT, LaunchRequest(prompt=prompt))
 
 
 @pytest.mark.parametrize("argument", ["a\0b", f"{RUN_DIRECTORY}/x", SESSION, "\ud800", "x" * 128 * 1024], ids=repr)
-def test_an_argument_that_cannot_be_delivered_is_refused(argument: str) -> None:
+def test_undeliverable_argument_is_refused(argument: str) -> None:
     for arguments in ((argument,), (), ()), ((), (argument,), ()), ((), (), (argument,)):
         own, step, extra = arguments
         with pytest.raises(UsageError):
@@ -145,7 +147,7 @@ def test_permission_mode_of_alias_precedes_definition_and_default(
 
 
 @pytest.mark.parametrize("mode", ["yolo", "ACCEPTEDITS", ["plan"], 3])
-def test_an_unknown_permission_mode_is_refused(mode: Any) -> None:
+def test_unknown_permission_mode_is_refused(mode: Any) -> None:
     with pytest.raises(UsageError, match="permission mode"):
         launch(defined(permissionMode=mode), LaunchRequest())
 
@@ -159,14 +161,14 @@ def test_an_unknown_permission_mode_is_refused(mode: Any) -> None:
         ("fail", ("--permission-prompts", "host", "--permission-prompt-tool", "stdio")),
     ],
 )
-def test_questions_are_denied_or_come_to_us(on_question: str, flags: tuple[str, ...]) -> None:
+def test_questions_are_denied_or_sent_to_hocket(on_question: str, flags: tuple[str, ...]) -> None:
     argv = launch(AGENT, LaunchRequest(on_question=on_question)).argv
     at = argv.index("--permission-prompts")
     assert argv[at : at + len(flags)] == flags
     assert ("--permission-prompt-tool" in argv) == (on_question != "deny")
 
 
-def test_an_unknown_way_with_questions_is_refused() -> None:
+def test_unknown_on_question_is_refused() -> None:
     with pytest.raises(UsageError):
         launch(AGENT, LaunchRequest(on_question="guess"))
 
@@ -201,7 +203,7 @@ def test_messages_are_not_echoed_in_other_format() -> None:
     "words",
     [["--settings", '{"model": "m"}'], ['--settings={"model": "m"}'], ["--settings", "{}", '--settings={"model":"m"}']],
 )
-def test_a_user_s_settings_are_merged_with_ours(words: list[str]) -> None:
+def test_user_settings_are_merged_with_own(words: list[str]) -> None:
     made = launch(
         AGENT,
         LaunchRequest(args=("-x", *words, "-y")),
@@ -235,6 +237,25 @@ def test_untrusted_servers_stay_disabled_beside_user_list() -> None:
     assert settings_of(launch(agent, LaunchRequest()))["disabledMcpjsonServers"] == ["a", "b"]
 
 
+HOOK = ("/a b/python", "hook")
+
+
+def test_hook_is_added_to_those_of_the_user() -> None:
+    theirs = {"matcher": "Bash", "hooks": [{"type": "command", "command": "true"}]}
+    (ours,) = settings_of(launch(AGENT, LaunchRequest(hook=HOOK)))["hooks"]["PreToolUse"]
+    assert (ours["matcher"], ours["hooks"][0]["command"]) == ("Task|Agent", "'/a b/python' hook || exit 2")
+    given = {"hooks": {"Stop": [theirs], "PreToolUse": [theirs]}}
+    made = launch(AGENT, LaunchRequest(hook=HOOK, args=("--settings", json.dumps(given))))
+    assert settings_of(made)["hooks"] == {"Stop": [theirs], "PreToolUse": [theirs, ours]}
+    assert settings_of(launch(AGENT, LaunchRequest(args=("--settings", json.dumps(given)))))["hooks"] == given["hooks"]
+
+
+@pytest.mark.parametrize("hooks", [5, [], {"PreToolUse": {}}])
+def test_malformed_hooks_of_the_user_are_refused(hooks: object) -> None:
+    with pytest.raises(UsageError, match="hooks in --settings must be an object of lists; got"):
+        launch(AGENT, LaunchRequest(hook=HOOK, args=("--settings", json.dumps({"hooks": hooks}))))
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -256,16 +277,21 @@ def test_invalid_settings_are_refused_with_reason(words: list[str], why: str) ->
 # --- Models ---
 
 
-@pytest.mark.req("S3-11", "S3-15")
+HAIKU = ALIASES["haiku"]
+
+
+@pytest.mark.req("S3-11", "S3-12", "S3-15")
 @pytest.mark.parametrize(
     ("alias", "own", "default", "flag", "known"),
     [
         (None, None, None, None, None),
-        (None, None, "haiku", "haiku", "haiku"),
+        (None, None, "fable", "fable", "fable"),
+        (None, None, "Haiku", HAIKU, HAIKU),
         (None, "sonnet", "haiku", None, "sonnet"),
         ("opus", "sonnet", "haiku", "opus", "opus"),
+        ("HAIKU", "sonnet", None, HAIKU, HAIKU),
         (None, "inherit", None, None, None),
-        (None, "inherit", "haiku", "haiku", "haiku"),
+        (None, "inherit", "fable", "fable", "fable"),
         ("inherit", "sonnet", None, None, "sonnet"),
         (None, 7, None, None, None),
     ],
@@ -275,7 +301,37 @@ def test_model_of_alias_precedes_definition_and_default(
 ) -> None:
     made = launch(replace(defined(model=own), model=alias), LaunchRequest(model=default))
     assert (after(made, "--model") if "--model" in made.argv else None) == flag
-    assert made.env == ({"AGENT_MODEL": known, "CLAUDE_RUNNER_MODEL": known} if known else {})
+    assert made.model == known
+
+
+@pytest.mark.parametrize(
+    ("args", "known"),
+    [
+        (("--model", "opus"), "opus"),
+        (("--model=sonnet",), "sonnet"),
+        (("--model", "opus", "--model", "sonnet"), "sonnet"),
+        (("--max-turns", "5"), "fable"),
+        (("--model",), "fable"),
+    ],
+)
+def test_model_in_arguments_of_user_takes_precedence(args: tuple[str, ...], known: str) -> None:
+    assert launch(defined(model="fable"), LaunchRequest(args=args)).model == known
+
+
+def test_model_in_settings_of_user_comes_last() -> None:
+    settings = ("--settings", '{"model": "opus", "outputStyle": "Explanatory"}')
+    made = launch(AGENT, LaunchRequest(args=settings))
+    assert (made.model, dict(made.env)) == ("opus", {"AGENT_OUTPUT_STYLE": "Explanatory"})
+    assert launch(defined(model="fable"), LaunchRequest(args=settings)).model == "fable"
+
+
+@pytest.mark.req("S3-13", "S3-14")
+def test_thinking_budget_sets_cli_limit() -> None:
+    agent = defined()
+    assert agent.definition is not None
+    assert dict(launch(agent, LaunchRequest()).env) == {}
+    limited = replace(agent, definition=replace(agent.definition, thinking_budget=8000))
+    assert dict(launch(limited, LaunchRequest()).env) == {"MAX_THINKING_TOKENS": "8000"}
 
 
 # --- Tools ---
@@ -302,7 +358,7 @@ def test_tools_are_derived_from_permissions(allowed: str, tools: tuple[str, ...]
 
 @pytest.mark.req("S2-62", "S2-66")
 def test_permissions_are_one_argument_before_a_flag() -> None:
-    """The program itself splits at commas outside parentheses only: both commands below were allowed there."""
+    """The CLI splits only at commas outside parentheses: it allowed both commands below."""
     made = launch(replace(BARE, allowed_tools="Bash(touch a,b) Bash(touch c *) Edit"), LaunchRequest(args=("word",)))
     assert after(made, "--tools") == "Bash,Edit"
     assert after(made, "--allowedTools") == "Bash(touch a,b),Bash(touch c *),Edit"
@@ -326,8 +382,8 @@ def test_splitting_permissions_loses_only_separators_and_repetitions(allowed: st
 
 @pytest.mark.req("S1-42", "S1-43")
 def test_loop_adds_the_marker_to_the_system_prompt() -> None:
-    told = after(launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE")), "--append-system-prompt")
-    assert "ALL_DONE" in told.split("\n")
+    prompt = after(launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE")), "--append-system-prompt")
+    assert "ALL_DONE" in prompt.split("\n")
     assert DEFAULT_MARKER in after(launch(AGENT, LaunchRequest(loop=True)), "--append-system-prompt").split("\n")
 
 
@@ -338,12 +394,12 @@ def test_no_instructions_outside_loop_or_without_contract(options: LaunchRequest
 
 
 def test_own_branch_adds_a_request_to_commit() -> None:
-    told = after(launch(AGENT, LaunchRequest(own_branch=True)), "--append-system-prompt")
-    assert "commit" in told
-    assert DEFAULT_MARKER not in told
+    prompt = after(launch(AGENT, LaunchRequest(own_branch=True)), "--append-system-prompt")
+    assert "commit" in prompt
+    assert DEFAULT_MARKER not in prompt
     both = after(launch(AGENT, LaunchRequest(own_branch=True, loop=True)), "--append-system-prompt")
     assert DEFAULT_MARKER in both.split("\n")
-    assert both.endswith(told)
+    assert both.endswith(prompt)
 
 
 # --- Definitions ---
@@ -371,7 +427,7 @@ SERVER = {"command": "python3", "args": ["server.py"], "env": {"TOKEN": "s3cret"
 @pytest.mark.req("S3-08", "S3-54")
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize("servers", [{"db": SERVER}, {}], ids=["one", "none"])
-def test_a_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str, Any]) -> None:
+def test_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str, Any]) -> None:
     made = launch(replace(AGENT, trusted=trusted), LaunchRequest(args=("word",), servers=servers))
     assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
     assert made.argv[made.argv.index("--mcp-config") + 2] == "--strict-mcp-config"
@@ -392,11 +448,11 @@ def test_server_secrets_are_only_in_file() -> None:
     assert not any("s3cret" in text for text in (*made.argv, *made.env.values()))
 
 
-def test_the_program_alone_may_have_a_whitelist_too() -> None:
+def test_plain_cli_may_have_whitelist() -> None:
     assert set(launch(BARE, LaunchRequest(servers={})).files) == {"servers.json"}
 
 
-def test_servers_that_cannot_be_written_down_are_refused() -> None:
+def test_servers_without_json_form_are_refused() -> None:
     with pytest.raises(BadDefinition, match="servers"):
         launch(AGENT, LaunchRequest(servers={"db": {"timeout": float("nan")}}))
 
@@ -405,7 +461,7 @@ def test_servers_that_cannot_be_written_down_are_refused() -> None:
 
 OWN = OwnServer("hocket", ("mcp__hocket__wait", "mcp__hocket__stop"))
 IN_STREAM = {"type": "sdk", "name": "hocket"}
-"""The program's own words for a server that is whoever drives it."""
+"""How the CLI names an MCP server that the other end of its streams provides."""
 
 
 def test_own_server_is_added_to_those_of_cli() -> None:

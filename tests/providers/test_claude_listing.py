@@ -1,4 +1,4 @@
-"""Asking the CLI for its agents: what is said to it, and what its answer means."""
+"""Requesting the agents of the CLI: the request and the meaning of the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program says to an MCP server that is whoever drives it: recognised, remembered, answered."""
+"""Requests of the CLI to an MCP server in its streams: recognised, kept in the state, answered."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def cancels(request: str, id: int) -> bytes:
     return asks(request, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
 
 
-def test_a_message_for_a_server_is_recognised() -> None:
+def test_message_for_server_is_recognised() -> None:
     assert mcp_requests.request(asks("q1", PING)) == McpRequest("q1", "hocket", PING)
     assert mcp_requests.request(asks("q1", PING, "theirs")) == McpRequest("q1", "theirs", PING)
 
 
-def test_a_request_that_is_taken_back_is_recognised() -> None:
+def test_withdrawn_request_is_recognised() -> None:
     assert mcp_requests.request(line("control_cancel_request", request_id="q1")) == McpRequest(
         "q1", "", None, withdrawn=True
     )
@@ -57,12 +57,12 @@ def test_truncated_request_has_id_for_refusal() -> None:
         b'["mcp_message"]',
     ],
 )
-def test_no_other_line_is_taken_for_one(other: bytes) -> None:
+def test_other_lines_are_not_requests(other: bytes) -> None:
     assert mcp_requests.request(other) is None
 
 
 @given(st.binary())
-def test_nothing_is_too_odd_to_be_looked_at(rubbish: bytes) -> None:
+def test_malformed_requests_never_raise(rubbish: bytes) -> None:
     assert mcp_requests.request(b'{"mcp_message"' + rubbish) is None
 
 

@@ -1,4 +1,4 @@
-"""What only a folder may have that the user vouches for, in definitions and in arguments."""
+"""Privileges, which need an approval, in definitions and in arguments."""
 
 from __future__ import annotations
 

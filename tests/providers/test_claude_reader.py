@@ -1,4 +1,4 @@
-"""What the Claude program prints, read line by line into events."""
+"""Output of the Claude CLI, read line by line into events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from providers.streams.recorded import (
     SESSION_ID,
+    Exit,
     assistant,
     delta,
     init,
@@ -31,6 +32,7 @@ from providers.streams.recorded import (
 from hocket.model import RESULT_LIMIT
 from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.reader import reader
+from hocket.providers.claude.verdict import verdict
 
 LOOP = spec(loop=True)
 SUB: dict[str, Any] = {"parent": "tool1", "subagent_type": "helper"}
@@ -85,7 +87,7 @@ def test_message_end_after_result_opens_no_turn() -> None:
 
 
 @pytest.mark.req("S2-58")
-def test_the_turns_result_is_the_final_text_alone() -> None:
+def test_result_of_turn_is_final_text() -> None:
     lines = [init(), assistant(text("first"), tool(command="ls")), tool_result("tool1", "out"), assistant(text("last"))]
     end = only(said_by([*lines, result("last", num_turns=2, duration_ms=7)]), "turn.ended")
     assert end == {
@@ -112,7 +114,7 @@ def test_the_turns_result_is_the_final_text_alone() -> None:
         ({"content": None, "subtype": ""}, "the turn ended with an error"),
     ],
 )
-def test_an_error_is_named(fields: dict[str, Any], error: str) -> None:
+def test_error_of_turn_is_named(fields: dict[str, Any], error: str) -> None:
     end = only(said_by([init(), result(is_error=True, **fields)]), "turn.ended")
     assert (end["is_error"], end["error"]) == (True, error)
 
@@ -213,7 +215,7 @@ def test_parts_without_message_id_belong_to_started_message() -> None:
     assert texts(said_by([*lines, assistant(text("a\nb"))])) == ["a", "b"]
 
 
-def test_parts_in_an_unusual_spelling_are_read_too() -> None:
+def test_parts_in_unusual_json_form_are_read() -> None:
     spelled = json.dumps(json.loads(delta("a\n")), indent=None, separators=(" , ", " : "), sort_keys=True).encode()
     assert texts(said_by([spelled])) == ["a"]
 
@@ -229,6 +231,41 @@ def test_endless_line_is_emitted_in_pieces() -> None:
 @pytest.mark.req("S3-40")
 def test_subagent_message_is_marked() -> None:
     assert only(said_by([assistant(text("a\nb"), **SUB)]), "text") == {"text": "a\nb", **BY_SUB}
+
+
+FORWARDED = [
+    assistant(text("DONE"), message="s1", **SUB),
+    assistant({"type": "thinking", "thinking": "hm"}, message="s1", **SUB),
+    assistant(text("```\nDONE\n```"), text("DONE"), message="s2", **SUB),
+    assistant(text("API Error: 529 DONE"), model="<synthetic>", error="overloaded", **SUB),
+    line("user", message={"content": [text("DONE")]}, parent_tool_use_id="tool1", subagent_type="helper"),
+]
+"""What the CLI forwards of a sub-agent."""
+OF_THE_RUN = [
+    init(),
+    part("message_start", message={"id": "m1", "usage": {"input_tokens": 7}}),
+    delta("one\n```\ntw"),
+    delta("o\n"),
+    assistant(text("one\n```\ntwo\n")),
+    assistant(tool(command="ls")),
+    tool_result("tool1", "seen\nDONE"),
+    assistant(text("last"), message="m2"),
+    result("last", num_turns=2, total_cost_usd=0.5, modelUsage={"m": {"inputTokens": 20}}),
+]
+
+
+@pytest.mark.req("S3-38", "S3-39", "S1-44")
+@pytest.mark.parametrize("at", range(len(OF_THE_RUN) + 1))
+def test_forwarded_text_changes_nothing_of_the_run(at: int) -> None:
+    """Wherever it arrives: no marker, result, turn, cost or verdict comes of it, also after the result."""
+    alone, expected = read_all(OF_THE_RUN, LOOP)
+    state, said = read_all([*OF_THE_RUN[:at], *FORWARDED, *OF_THE_RUN[at:]], LOOP)
+    assert [(kind, data) for kind, data in said if kind not in ("session", "raw") and "parent" not in data] == [
+        (kind, data) for kind, data in expected if kind != "session"
+    ]
+    assert [kind for kind, data in said if "parent" in data] == ["text", "thinking", "text", "text", "notice"]
+    assert {**state, "told": {}} == {**alone, "told": {}}
+    assert verdict(state, Exit(0), None) == verdict(alone, Exit(0), None)
 
 
 def test_long_text_is_cut_and_marked() -> None:
@@ -250,10 +287,11 @@ def test_synthetic_message_is_a_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"), [({"error": "unknown"}, "api_error"), ({"is_api_error_message": True}, "api_error"), ({}, "info")]
+    ("fields", "kind"),
+    [({"error": "unknown"}, "api_error"), ({"is_api_error_message": True}, "api_error"), ({}, "info")],
 )
-def test_only_api_errors_are_api_error_notices(told: dict[str, Any], kind: str) -> None:
-    said = said_by([init(), assistant(text("/help isn't available here."), model="<synthetic>", **told)])
+def test_only_api_errors_are_api_error_notices(fields: dict[str, Any], kind: str) -> None:
+    said = said_by([init(), assistant(text("/help isn't available here."), model="<synthetic>", **fields)])
     assert only(said, "notice")["kind"] == kind
 
 
@@ -280,7 +318,7 @@ def test_half_characters_become_replacement_characters() -> None:
         pytest.param([delta("DONE\n"), delta("DONE\n"), assistant(text("DONE"), message="m2")], id="only once"),
     ],
 )
-def test_the_marker_is_found(lines: list[bytes]) -> None:
+def test_marker_line_is_found(lines: list[bytes]) -> None:
     assert "DONE" in only(said_by([init(), *lines], LOOP), "marker")["line"]
 
 
@@ -305,7 +343,7 @@ def test_marker_outside_text_lines_is_ignored(lines: list[bytes]) -> None:
 
 
 @pytest.mark.req("S1-44")
-def test_outside_a_loop_there_is_no_marker() -> None:
+def test_no_marker_outside_loop() -> None:
     assert not of_type(said_by([assistant(text("DONE"))]), "marker")
 
 
@@ -367,7 +405,7 @@ def test_member_events_follow_a_subagent() -> None:
     ]
 
 
-def test_a_command_in_the_background_is_no_member() -> None:
+def test_background_command_is_not_a_member() -> None:
     said = said_by([system("task_started", task_id="b1", task_type="local_bash", is_backgrounded=True)])
     assert only(said, "notice")["kind"] == "background"
     assert not of_type(said, "member")
@@ -402,7 +440,7 @@ def request(tool_name: str, identity: str = "q1", **fields: Any) -> bytes:
         (request("Odd", input=[1]), "Odd wants to be used."),
     ],
 )
-def test_a_question_is_a_sentence(asked: bytes, sentence: str) -> None:
+def test_question_text_is_a_sentence(asked: bytes, sentence: str) -> None:
     question = only(said_by([asked]), "question")
     assert (question["text"], question["kind"], question["id"]) == (sentence, "permission", "q1")
 
@@ -416,7 +454,7 @@ def test_question_contains_what_its_answer_needs() -> None:
     assert state["asked"] == {"q1": "t"}
 
 
-def test_a_choice_shows_its_options() -> None:
+def test_choice_shows_its_options() -> None:
     questions = [{"question": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}, {"question": "Why?"}, 3]
     question = only(said_by([request("AskUserQuestion", input={"questions": questions})]), "question")
     assert (question["kind"], question["text"]) == ("choice", "Which? (1 Red, 2 Blue)\nWhy?")
@@ -439,7 +477,7 @@ def test_question_is_open_until_tool_ends(after: bytes) -> None:
     assert not read_all([after], state=state)[0]["asked"]
 
 
-def test_a_withdrawn_question_is_answered_by_the_agent() -> None:
+def test_withdrawn_question_is_answered_by_agent() -> None:
     said = said_by([request("Bash"), line("control_cancel_request", request_id="q1")])
     assert only(said, "answer") == {"id": "q1", "allow": False, "text": "withdrawn", "by": "agent"}
 
@@ -475,7 +513,7 @@ def test_missing_cost_is_unknown(cost: str) -> None:
     assert only(said, "turn.ended")["result"] == "fine"
 
 
-def test_less_than_nothing_makes_up_for_nothing() -> None:
+def test_negative_token_counts_are_ignored() -> None:
     usage = {"a": {"inputTokens": 10, "outputTokens": -4}, "b": {"inputTokens": -100}}
     assert only(said_by([result("fine", modelUsage=usage)]), "usage")["tokens"] == 10
 
@@ -502,7 +540,7 @@ def test_missing_usage_never_hides_known_usage() -> None:
     assert not {"cost_usd", "tokens"} & later.keys()
 
 
-def test_models_that_disagree_have_no_common_basis() -> None:
+def test_differing_cost_bases_give_none() -> None:
     models = {"a": {"costBasis": "list"}, "b": {"costBasis": "custom"}, "c": 7}
     assert only(said_by([result(modelUsage=models)]), "usage")["cost_basis"] is None
 
@@ -535,7 +573,7 @@ def test_tokens_are_estimated_between_results() -> None:
         (part("message_delta", delta={"stop_reason": "refusal"}), "refusal"),
     ],
 )
-def test_lines_for_people_are_notices(news: bytes, kind: str) -> None:
+def test_informational_lines_are_notices(news: bytes, kind: str) -> None:
     assert only(said_by([news]), "notice")["kind"] == kind
 
 
@@ -564,7 +602,7 @@ def test_usage_limit_has_its_reset_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("written", "meant"),
     [
         (1800000000, 1800000000),
         (1800000000000, 1800000000),
@@ -574,12 +612,12 @@ def test_usage_limit_has_its_reset_time() -> None:
         ("x", None),
     ],
 )
-def test_reset_time_is_in_seconds(told: Any, meant: float | None) -> None:
-    said = said_by([line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": told})])
+def test_reset_time_is_in_seconds(written: Any, meant: float | None) -> None:
+    said = said_by([line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": written})])
     assert only(said, "rate_limited")["resets_at"] == meant
 
 
-def test_usage_limit_in_error_text_has_its_reset_time() -> None:
+def test_usage_limit_in_error_has_reset_time() -> None:
     said = said_by([init(), result("Claude AI usage limit reached|1800000000", is_error=True)])
     limited = only(said, "rate_limited")
     assert (limited["status"], limited["resets_at"]) == ("rejected", 1800000000)
@@ -619,7 +657,7 @@ def test_failed_connection_names_the_service(text_of_cli: str, shown: str) -> No
     assert unnamed == shown.replace(" at https://models.example", "")
 
 
-def test_retry_without_a_response_does_not_blame_the_model() -> None:
+def test_retry_without_response_names_the_service() -> None:
     said = said_by([system("api_retry", attempt=1, error="unknown", error_status=None)])
     assert only(said, "notice")["text"] == "no response from the model's service; trying again"
     said = said_by([system("api_retry", attempt=1, error="server_error", error_status=500)])
@@ -632,7 +670,7 @@ def test_retry_for_usage_limit_is_rate_limited() -> None:
     assert (limited["status"], limited["attempt"], limited["delay_ms"]) == ("retrying", 2, 1000)
 
 
-# --- What is not understood ---
+# --- Unknown lines ---
 
 
 @pytest.mark.parametrize(
@@ -686,20 +724,21 @@ def test_standard_error_is_raw() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "complaint", "told"),
+    ("stream", "complaint", "expected"),
     [
+        ("err", b"error: unknown option '--forward-subagent-text'\n", True),
         ("err", b"error: unknown option '--permission-prompts'\n", True),
         ("err", b"invalid JSON: JSON Parse error: Unrecognized token '/'\n", True),
         ("err", b"Error: Invalid --agents configuration:\n", False),
         ("err", b"error: unknown option '--bogus'\n", False),
         ("out", b"error: unknown option '--permission-prompts'\n", False),
     ],
-    ids=["2.1.258", "2.1.280", "a bad definition", "somebody else's option", "output"],
+    ids=["2.1.197", "2.1.258", "2.1.280", "a bad definition", "another program's option", "output"],
 )
-def test_outdated_cli_gives_a_notice(stream: str, complaint: bytes, told: bool) -> None:
+def test_outdated_cli_gives_a_notice(stream: str, complaint: bytes, expected: bool) -> None:
     _state, said = reader(spec())({}, stream, complaint, None)
     assert said[0][0] == "raw"
-    assert [data["kind"] for data in of_type(said, "notice")] == (["cli"] if told else [])
+    assert [data["kind"] for data in of_type(said, "notice")] == (["cli"] if expected else [])
     assert all("hocket doctor" in data["text"] for data in of_type(said, "notice"))
 
 
@@ -740,24 +779,24 @@ ADDRESS = "uds:/tmp/cc-socks/7.sock"
 
 
 def echo(**origin: Any) -> bytes:
-    """What the program repeats of its input."""
+    """An echo of the input."""
     message = {"role": "user", "content": "<cross-session-message>hi</cross-session-message>"}
     more = {"origin": origin} if origin else {}
     return line("user", message=message, uuid="u1", isReplay=True, **more)
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("origin", "expected"),
     [
         ({"body": "hi", "msg_id": "m1"}, {"id": "m1", "text": "hi"}),
         ({"members": [{"body": "one"}, {"body": "two"}]}, {"id": "u1", "text": "one\ntwo"}),
         ({}, {"id": "u1", "text": "<cross-session-message>hi</cross-session-message>"}),
     ],
 )
-def test_a_message_from_another_session_is_an_input(origin: dict[str, Any], told: dict[str, Any]) -> None:
+def test_message_from_other_session_is_input(origin: dict[str, Any], expected: dict[str, Any]) -> None:
     said = said_by([init(), echo(kind="peer", name="shop", verifiedPeerPid=7, **{"from": ADDRESS}, **origin)])
     sender = {"name": "shop", "address": ADDRESS, "pid": 7}
-    assert only(said, "input") == {"kind": "session_message", **told, "sender": sender}
+    assert only(said, "input") == {"kind": "session_message", **expected, "sender": sender}
 
 
 def test_echo_from_inside_the_run_causes_no_event() -> None:

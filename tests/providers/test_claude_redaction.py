@@ -1,4 +1,4 @@
-"""Torture row 46: a line that repeats a secret counts as without it, and the secret is in no event and no state."""
+"""Torture row 46: a line with a secret is read like others, and the secret is in no event and no state."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def request(name: str, **fields: Any) -> bytes:
 def read_all(
     lines: Iterable[bytes], redactor: Redactor, state: State | None = None, *, checked: bool = True
 ) -> tuple[State, list[ReaderEvent]]:
-    """As a server reads that is killed after each line: the next one knows the state as JSON, and nothing else."""
+    """Read as a server that is killed after each line: the next one has only the state, as JSON."""
     state = state or {}
     said: list[ReaderEvent] = []
     for each in lines:
         state, more = reader(LOOP, redactor)(json.loads(json.dumps(state)), "out", each, None)
         said += more
         if redactor is SECRETS and checked:
-            assert traces(state) == [], "the state knows a part of a secret"
+            assert traces(state) == [], "the state contains a part of a secret"
             assert traces(more) == []
     return state, said
 
@@ -155,7 +155,7 @@ def test_part_in_other_spelling_is_masked() -> None:
 
 
 def test_held_text_of_earlier_version_is_redacted() -> None:
-    """Its blocks had no place for what is held, and lines in progress stood in them as they came."""
+    """Its state had no field for held text, and stored lines in progress unmasked."""
     state: State = {"open": True, "id": "s", "blocks": {"/m1#0": [0, 0, f"it is {KEY[:9]}", False, False]}}
     _, said = read_all([delta(KEY[9:] + "\n")], SECRETS, state)
     assert texts(said) == [f"it is {MASK}"]
@@ -174,7 +174,7 @@ def test_cut_line_has_no_part_of_secret() -> None:
 
 
 def test_masked_input_is_not_sent_with_answer() -> None:
-    """The program then takes the input that it asked about."""
+    """The CLI then uses the input of its request."""
     _, said = read_all([request("Bash", input={"command": f"curl {KEY}"}, tool_use_id="t")], SECRETS)
     (question,) = of_type(said, "question")
     assert question["text"] == f"Bash wants to run: curl {MASK}"
@@ -182,10 +182,19 @@ def test_masked_input_is_not_sent_with_answer() -> None:
     assert response == {"behavior": "allow"}
 
 
-def test_a_rule_with_a_secret_is_not_suggested() -> None:
+def test_rule_with_secret_is_not_suggested() -> None:
     rules = [{"toolName": "Bash", "ruleContent": f"curl {KEY}"}]
     suggested = [{"type": "addRules", "behavior": "allow", "rules": rules}]
     asked = request("Bash", input={"command": "curl"}, tool_use_id="t", permission_suggestions=suggested)
     _, said = read_all([asked], SECRETS)
     (question,) = of_type(said, "question")
     assert "rule" not in question
+
+
+@pytest.mark.req("S3-40")
+def test_secret_in_forwarded_text_is_masked() -> None:
+    sub = {"parent": "tool1", "subagent_type": "helper"}
+    thought = {"type": "thinking", "thinking": f"so {KEY}"}
+    _state, said = read_all([init(), assistant(text(f"it is\n{KEY}"), thought, **sub)], SECRETS)
+    assert texts(said) == [f"it is\n{MASK}"]
+    assert [data["text"] for data in of_type(said, "thinking")] == [f"so {MASK}"]

@@ -1,4 +1,4 @@
-"""Streams recorded from the real program, read whole and cut off at every byte."""
+"""Streams recorded from the real CLI, read completely and cut off at each byte."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_recorded_run_emits_each_text_once(name: str) -> None:
     notices, lines = SAID[name]
     assert [data["kind"] for data in of_type(said, "notice")] == notices
     assert texts(said) == lines
-    # Only prompts and the program's own words to the agent are left as they came.
+    # Only prompts and the CLI's own messages to the agent are unchanged.
     assert all(data["type"] == "user" for data in of_type(said, "raw"))
 
 

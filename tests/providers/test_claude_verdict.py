@@ -1,4 +1,4 @@
-"""How a Claude run is judged: every kind of end against every kind of last word."""
+"""The verdict of a Claude run, for each combination of output and exit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from providers.streams.recorded import Exit, delta, init, line, read_all, result
 from hocket.model import Reason, Status
 from hocket.providers.claude.verdict import is_transient, verdict
 
-# --- What it said ---
+# --- Output ---
 
 OPENING = [init()]
 SUCCESS = [init(), result("ok")]
@@ -42,7 +42,7 @@ QUESTION = line(
 REOPENED = [*SUCCESS, init()]
 SPEAKING_AGAIN = [*SUCCESS, delta("more")]
 OWING = [init(), init(), result("ok")]
-"""A turn that began by itself before the result of the one before was told."""
+"""A turn that began before the result of the previous turn."""
 TWO_TURNS = [*SUCCESS, *API_ERROR]
 RECOVERED = [*API_ERROR, *SUCCESS]
 AGENT_LEFT = [init(), AGENT_AT_WORK, result("waiting")]
@@ -51,7 +51,7 @@ COMMAND_LEFT = [init(), COMMAND_AT_WORK, result("serving")]
 ASKING = [init(), QUESTION]
 AGENT_ASKING = [init(), AGENT_AT_WORK, QUESTION, result("waiting")]
 
-# --- How it ended ---
+# --- Exits ---
 
 ZERO = Exit(0)
 ONE = Exit(1)
@@ -76,12 +76,12 @@ FAILED_LIMIT = (Status.FAILED, Reason.LIMIT)
 WAS_STOPPED = (Status.STOPPED, Reason.STOPPED)
 
 TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]] = [
-    # It never started: whatever else is known.
+    # It never started.
     ([], NO_START, None, False, FAILED_START),
     ([], NO_START, Reason.STOPPED, False, FAILED_START),
     (SUCCESS, NO_START, None, False, FAILED_START),
     (SUCCESS, NO_START, None, True, FAILED_START),
-    # It said nothing at all.
+    # No output.
     ([], ZERO, None, False, FAILED_ERROR),
     ([], ONE, None, False, FAILED_EXIT),
     ([], TERM, None, False, FAILED_EXIT),
@@ -91,13 +91,13 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     ([], STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
     ([], STOPPED_KILLED, Reason.LIMIT, False, FAILED_LIMIT),
     ([], ZERO, None, True, FAILED_ERROR),
-    # It began, and no result came.
+    # It began, without a result.
     (OPENING, ZERO, None, False, FAILED_ERROR),
     (OPENING, ONE, None, False, FAILED_EXIT),
     (OPENING, KILLED, None, False, FAILED_SIGNAL),
     (OPENING, STOPPED, Reason.STOPPED, False, WAS_STOPPED),
     (OPENING, STOPPED_CLEAN, Reason.IDLE_TIMEOUT, False, (Status.FAILED, Reason.IDLE_TIMEOUT)),
-    # It finished well: how the process went then does not matter.
+    # It succeeded: the exit of the process does not matter.
     (SUCCESS, ZERO, None, False, DONE),
     (SUCCESS, ONE, None, False, DONE),
     (SUCCESS, TERM, None, False, DONE),
@@ -107,7 +107,7 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (SUCCESS, STOPPED_CLEAN, None, False, DONE),
     (FALSE_SUBTYPE, ZERO, None, False, DONE),
     (RECOVERED, ZERO, None, False, DONE),
-    # It finished with an error, whose name decides; a code of 0 makes nothing good.
+    # It ended with an error, whose name decides, even if the exit code is 0.
     (API_ERROR, ONE, None, False, FAILED_ERROR),
     (API_ERROR, ZERO, None, False, FAILED_ERROR),
     (API_ERROR, KILLED, None, False, FAILED_ERROR),
@@ -138,7 +138,7 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     ([*OWING, result("ok")], ZERO, None, False, DONE),
     ([*OWING, result("no", is_error=True)], ZERO, None, False, FAILED_ERROR),
     ([*OWING, init(), result("ok")], KILLED, None, False, DONE),
-    # It was cut short: by us, by somebody's interrupt.
+    # It was cut short: by a stop of Hocket, or by an interrupt.
     (CUT_SHORT, STOPPED_CLEAN, Reason.STOPPED, False, WAS_STOPPED),
     (CUT_SHORT, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
     (CUT_SHORT, STOPPED_KILLED, None, False, WAS_STOPPED),
@@ -157,13 +157,13 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (AGENT_LEFT, KILLED, None, False, FAILED_SIGNAL),
     (AGENT_LEFT, STOPPED, Reason.STOPPED, False, WAS_STOPPED),
     (AGENT_LEFT, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
-    # It came back, and the turn that begins with that had not begun.
+    # It completed, and the turn that this starts had not begun.
     (AGENT_BACK, ZERO, None, False, DONE),
     (AGENT_BACK, KILLED, None, False, FAILED_SIGNAL),
     (AGENT_BACK, TERM, None, False, FAILED_EXIT),
     (AGENT_BACK, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
     ([*AGENT_BACK, *SUCCESS], KILLED, None, False, DONE),
-    # A command was: it counts only where the program was kept from waiting for it.
+    # A command ran in the background: it counts only if the CLI was kept from waiting for it.
     (COMMAND_LEFT, ZERO, None, False, DONE),
     (COMMAND_LEFT, ONE, None, False, DONE),
     (COMMAND_LEFT, KILLED, None, False, FAILED_SIGNAL),
@@ -174,7 +174,7 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (ASKING, STOPPED, Reason.NO_ANSWER, False, FAILED_NO_ANSWER),
     (AGENT_ASKING, STOPPED, Reason.NO_ANSWER, False, FAILED_NO_ANSWER),
     (AGENT_ASKING, ZERO, None, False, FAILED_ERROR),
-    # A session: idle is not finished, so a stop is a stop.
+    # A session: idle is not ended, so a stop counts.
     (SUCCESS, STOPPED, Reason.STOPPED, True, WAS_STOPPED),
     (SUCCESS, STOPPED_KILLED, None, True, WAS_STOPPED),
     (SUCCESS, STOPPED, Reason.TIMEOUT, True, FAILED_TIMEOUT),
@@ -195,14 +195,14 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
 
 @pytest.mark.req("S2-67", "S3-36", "S3-37", "S3-38")
 @pytest.mark.parametrize(("lines", "ended", "stop_reason", "session", "expected"), TABLE)
-def test_the_verdict_for(
+def test_verdict_follows_output_and_exit(
     lines: list[bytes], ended: Exit, stop_reason: Reason | None, session: bool, expected: tuple[Status, Reason]
 ) -> None:
     state, _said = read_all(lines, spec(session=session))
     assert verdict(state, ended, stop_reason) == expected
 
 
-def test_the_table_is_large() -> None:
+def test_verdict_table_is_large() -> None:
     assert len(TABLE) >= 60
 
 
@@ -265,7 +265,9 @@ STORIES = st.lists(st.sampled_from(SCRIPTS), max_size=4).map(lambda scripts: [ea
 @pytest.mark.req("S3-38")
 @settings(max_examples=150)
 @given(STORIES, ENDS, st.sampled_from([None, Reason.STOPPED, Reason.TIMEOUT, Reason.NO_ANSWER]), st.booleans())
-def test_laws_of_every_verdict(lines: list[bytes], ended: Exit, stop_reason: Reason | None, session: bool) -> None:
+def test_every_verdict_is_consistent(
+    lines: list[bytes], ended: Exit, stop_reason: Reason | None, session: bool
+) -> None:
     state, said = read_all(lines, spec(session=session))
     status, reason = verdict(state, ended, stop_reason)
     ends: list[dict[str, Any]] = [data for kind, data in said if kind == "turn.ended"]

@@ -121,7 +121,7 @@ def test_usage_of_resumed_session_excludes_earlier_runs() -> None:
 
 
 @pytest.mark.parametrize("usage", [completed("many", 3), {"type": "turn.completed"}])
-def test_usage_that_is_no_number_is_unknown(usage: dict[str, Any]) -> None:
+def test_usage_without_number_is_unknown(usage: dict[str, Any]) -> None:
     (data,) = (data for kind, data in read(usage)[1] if kind == "usage")
     assert data["tokens"] is None
 
@@ -167,6 +167,6 @@ def test_failed_turn_fails_with_any_exit_code() -> None:
 
 
 @pytest.mark.parametrize("text", ["last status: 429 Too Many Requests", "You've hit your usage limit."])
-def test_turn_over_the_limit_is_rate_limited(text: str) -> None:
+def test_turn_over_limit_is_rate_limited(text: str) -> None:
     state = after({"type": "turn.failed", "error": {"message": text}})
     assert codex.verdict(state, Exit(1), None) == (Status.FAILED, Reason.RATE_LIMITED)

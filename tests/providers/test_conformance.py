@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from golden.recordings import Recordings
-from providers.streams import recorded
+from providers.streams import cursor, recorded
 from providers.streams.recorded import NAMES, stream
 
 from hocket.model import Agent, Definition, Reason, Spec, Status
@@ -26,6 +27,7 @@ from hocket.providers.base import (
     ReaderEvent,
     Sessions,
     State,
+    exit_verdict,
 )
 from hocket.providers.conformance import CHECKS, Check, Ended, RecordedOutput, Subject
 from hocket.providers.definition_files import Privilege
@@ -35,6 +37,7 @@ DEFINITION = Definition("rev", {"description": "reviews", "prompt": "You review.
 AGENTS = {
     "claude": Agent("rev", "claude", "/bin/claude", "project", definition=DEFINITION),
     "codex": Agent("codex", "codex", "/bin/codex", "cli"),
+    "cursor": Agent("cursor-agent", "cursor", "/bin/cursor-agent", "cli"),
     "executable": Agent("tool", "executable", "/bin/tool", "PATH"),
 }
 LOOP = Spec("tool", "executable", ("/bin/tool",), "/project", {}, loop=True, marker="DONE")
@@ -62,13 +65,25 @@ def streams() -> tuple[RecordedOutput, ...]:
     return tuple(RecordedOutput(recorded.spec(loop=True, marker="BYE"), tuple(stream(name))) for name in NAMES)
 
 
+def documented() -> tuple[RecordedOutput, ...]:
+    """The stream that Cursor documents, with and without the parts of messages."""
+    spec = Spec("cursor-agent", "cursor", ("cursor-agent",), "/p", {}, loop=True, marker="I may not.")
+    whole = tuple(line for line in cursor.STREAM if "timestamp_ms" not in line or "model_call_id" in line)
+    streams = (tuple(json.dumps(line).encode() + b"\n" for line in lines) for lines in (cursor.STREAM, whole))
+    return tuple(RecordedOutput(spec, lines) for lines in streams)
+
+
 @cache
 def subject(provider: str) -> Subject:
     plain = (
         RecordedOutput(LOOP, PLAIN_TEXT),
         RecordedOutput(msgspec.structs.replace(LOOP, loop=False), PLAIN_TEXT, Ended(3)),
     )
-    recordings = {"claude": lambda: golden("claude") + streams(), "codex": lambda: golden("codex")}
+    recordings = {
+        "claude": lambda: golden("claude") + streams(),
+        "codex": lambda: golden("codex"),
+        "cursor": documented,
+    }
     return Subject(PROVIDERS[provider], AGENTS[provider], recordings.get(provider, lambda: plain)())
 
 
@@ -79,7 +94,7 @@ def name_of(check: Check) -> str:
 @pytest.mark.req("S3-28", "S3-38")
 @pytest.mark.parametrize("check", CHECKS, ids=name_of)
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_provider_conforms(provider: str, check: Check) -> None:
+def test_provider_passes_conformance_check(provider: str, check: Check) -> None:
     check(subject(provider))
 
 
@@ -117,6 +132,22 @@ def shell_launch(agent: Agent, request: LaunchRequest) -> Launch:
     return Launch(("/bin/sh", "-c", f"{agent.path} {request.prompt}"), "file", request.prompt)
 
 
+def ending_reader(spec: Spec, redactor: Redactor) -> Reader:
+    """A reader that takes any line for the end."""
+    inner = PROVIDERS["codex"].reader(spec, redactor)
+
+    def read(state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[ReaderEvent]]:
+        after, events = inner(state, stream, line, whole_size)
+        return {**after, "open": False}, events
+
+    return read
+
+
+def obedient_verdict(state: State, exit: ProcessExit, reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's name for it
+    """A verdict by the exit code alone."""
+    return exit_verdict(exit, reason, (Status.DONE, Reason.EXIT))
+
+
 def optimistic_verdict(state: State, exit: ProcessExit, reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's name for it
     return Status.DONE, Reason.EXIT
 
@@ -152,6 +183,8 @@ BREAKS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"reader_accepts_anything", "reader_keeps_errors_raw", "reader_redacts_secrets"},
     ),
     "verdict": ({"verdict": optimistic_verdict}, {"verdict_is_total"}),
+    "exit code": ({"verdict": obedient_verdict}, {"verdict_is_total", "verdict_follows_the_stream"}),
+    "foreign lines": ({"reader": ending_reader}, {"reader_skips_foreign_lines"}),
     "resume": (
         {"sessions": Sessions(forgetful_resume, lambda *_: ["x"])},
         {"sessions_resume", "transcripts_stay_inside"},

@@ -1,4 +1,4 @@
-"""Plain programs: their command line, their lines, their end."""
+"""Plain programs: command line, output and exit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hocket.errors import PromptError, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.base import Launch, LaunchRequest, ReaderEvent, State
-from hocket.providers.executable import PROMPT_LIMIT, launch, reader, result, verdict
+from hocket.providers.executable import launch, reader, result, verdict
+from hocket.providers.launching import ARGUMENT_PROMPT_LIMIT
 
 AGENT = Agent("tool", "executable", "/bin/tool", "PATH", ("-g",))
 BY_STDIN = Agent("tool", "executable", "/bin/tool", "PATH", prompt_via="stdin")
@@ -40,7 +41,7 @@ def read_all(lines: list[bytes], *, loop: bool = True, stream: str = "out") -> t
 
 
 @pytest.mark.req("S1-36", "S1-37", "S1-B19")
-def test_arguments_come_in_order_and_the_prompt_last() -> None:
+def test_prompt_follows_arguments_in_order() -> None:
     made = launch(AGENT, LaunchRequest(prompt="do it", args=("-s", "-x", "--", "y")))
     assert made == Launch(("/bin/tool", "-g", "-s", "-x", "--", "y", "do it"), "empty", "do it")
 
@@ -48,29 +49,29 @@ def test_arguments_come_in_order_and_the_prompt_last() -> None:
 @pytest.mark.req("S1-37")
 @pytest.mark.parametrize(
     "prompt",
-    ["a\nb", "-rf", "--settings={}", "$(touch x)", "'\"`", " ", "\u00e9\U0001f600", "x" * PROMPT_LIMIT],
+    ["a\nb", "-rf", "--settings={}", "$(touch x)", "'\"`", " ", "\u00e9\U0001f600", "x" * ARGUMENT_PROMPT_LIMIT],
     ids=len,
 )
-def test_a_prompt_arrives_untouched(prompt: str) -> None:
+def test_prompt_arrives_unchanged(prompt: str) -> None:
     assert launch(AGENT, LaunchRequest(prompt=prompt)).argv[-1] == prompt
 
 
 @pytest.mark.req("S1-38")
 @pytest.mark.parametrize("agent", [AGENT, BY_STDIN])
 @pytest.mark.parametrize("prompt", [None, ""])
-def test_no_prompt_and_an_empty_one_add_nothing(agent: Agent, prompt: str | None) -> None:
+def test_missing_or_empty_prompt_adds_nothing(agent: Agent, prompt: str | None) -> None:
     assert launch(agent, LaunchRequest(prompt=prompt)) == Launch((agent.path, *agent.args), "empty", None)
 
 
 @pytest.mark.req("S1-37")
 def test_long_prompt_is_passed_by_standard_input() -> None:
-    prompt = "x" * (PROMPT_LIMIT + 1) + "\0"
+    prompt = "x" * (ARGUMENT_PROMPT_LIMIT + 1) + "\0"
     assert launch(BY_STDIN, LaunchRequest(prompt=prompt)) == Launch(("/bin/tool",), "file", prompt)
 
 
 @pytest.mark.req("S1-37")
 @pytest.mark.parametrize(
-    "prompt", ["x" * (PROMPT_LIMIT + 1), "\u00e9" * (PROMPT_LIMIT // 2 + 1)], ids=["ascii", "bytes"]
+    "prompt", ["x" * (ARGUMENT_PROMPT_LIMIT + 1), "\u00e9" * (ARGUMENT_PROMPT_LIMIT // 2 + 1)], ids=["ascii", "bytes"]
 )
 def test_long_prompt_argument_is_refused_with_hint(prompt: str) -> None:
     with pytest.raises(PromptError, match="64 KiB") as caught:
@@ -79,7 +80,7 @@ def test_long_prompt_argument_is_refused_with_hint(prompt: str) -> None:
     assert 'prompt_via = "stdin"' in caught.value.hint
 
 
-def test_standard_input_has_a_limit_too() -> None:
+def test_prompt_on_standard_input_is_limited() -> None:
     with pytest.raises(PromptError, match="10240 KiB"):
         launch(BY_STDIN, LaunchRequest(prompt="x" * (10 * 1024 * 1024 + 1)))
 
@@ -97,12 +98,12 @@ def test_invalid_argument_is_refused(bad: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0"], ids=ascii)
-def test_a_variable_without_a_proper_name_is_refused(name: str) -> None:
+def test_invalid_variable_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="variable"):
         launch(AGENT, LaunchRequest(env={name: "x"}))
 
 
-def test_arguments_and_variables_together_are_bounded() -> None:
+def test_total_size_of_arguments_is_limited() -> None:
     many = ["x" * 60_000] * 17
     assert launch(AGENT, LaunchRequest(args=tuple(many))).argv[2:] == tuple(many)
     with pytest.raises(UsageError, match="together"):
@@ -122,7 +123,7 @@ def test_output_lines_are_text_and_errors_raw() -> None:
     assert read_all([b"oops\n"], stream="err")[1] == [("raw", {"stream": "stderr", "text": "oops"})]
 
 
-def test_bytes_that_are_no_text_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     assert read_all([b"a\xff\0b"])[1] == [("text", {"text": "a\ufffd\0b"})]
 
 
@@ -146,17 +147,17 @@ def test_marker_line_is_reported_once_per_run() -> None:
 
 @pytest.mark.req("S1-44")
 @pytest.mark.parametrize("line", [b"say DONE when ready", b"DONE.", b"prompt: DONE", b"DONE" + b" " * RESULT_LIMIT])
-def test_a_marker_within_a_line_does_not_count(line: bytes) -> None:
+def test_marker_within_line_is_ignored(line: bytes) -> None:
     assert [kind for kind, _ in read_all([line])[1]] == ["text"]
 
 
 @pytest.mark.req("S1-44")
-def test_a_marker_on_standard_error_does_not_count() -> None:
+def test_marker_on_standard_error_is_ignored() -> None:
     assert [kind for kind, _ in read_all([b"DONE"], stream="err")[1]] == ["raw"]
 
 
 @pytest.mark.req("S1-B14")
-def test_a_single_run_has_no_marker() -> None:
+def test_single_run_has_no_marker() -> None:
     assert read_all([b"DONE"], loop=False) == ({}, [("text", {"text": "DONE"})])
 
 
@@ -181,13 +182,11 @@ def test_a_single_run_has_no_marker() -> None:
         (Exit(code=1), Reason.TIMEOUT, (Status.FAILED, Reason.EXIT)),
     ],
 )
-def test_the_verdict_follows_from_the_end(
-    end: Exit, stop_reason: Reason | None, expected: tuple[Status, Reason]
-) -> None:
+def test_verdict_follows_from_exit(end: Exit, stop_reason: Reason | None, expected: tuple[Status, Reason]) -> None:
     assert verdict({}, end, stop_reason) == expected
 
 
-def test_a_result_is_the_end_of_the_output() -> None:
+def test_result_is_end_of_output() -> None:
     assert result(b"") == ""
     assert result(b"short\n") == "short\n"
     assert result(b"a\xffb") == "a\ufffdb"

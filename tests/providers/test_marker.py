@@ -1,4 +1,4 @@
-"""When an agent has said that it is done: one table of what can be said, told by every kind of agent in every way."""
+"""When a marker counts: one table of texts, delivered by each provider in each form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F, G, T = "```", "````", "~~~"
 
 
 class Case(NamedTuple):
-    """Something that is said, and whether it says the marker."""
+    """A text, and how many markers count in it."""
 
     name: str
     text: str
@@ -38,7 +38,7 @@ def not_so(name: str, text: str) -> Case:
 
 
 TABLE = [
-    # A line of its own, however it is dressed.
+    # A line of its own, in any formatting.
     counts("alone", M),
     counts("alone with a line end", f"{M}\n"),
     counts("last line", f"All tests pass.\n{M}"),
@@ -59,7 +59,7 @@ TABLE = [
     counts("after a long line", f"{'x' * 20_000}\n{M}"),
     counts("after it was quoted", f"I shall write {M} now.\n{M}"),
     counts("among other letters", f"F\u00e4hre \u2708\n{M}\n\U0001f600"),
-    # Something else on its line.
+    # Other text on its line.
     not_so("in a sentence", f"I will say {M} when I am done."),
     not_so("with a full stop", f"{M}."),
     not_so("with a word before", f"Not yet {M}"),
@@ -85,7 +85,7 @@ TABLE = [
     not_so("end of a line too long to keep", f"{'x' * 70_000}{M}"),
     not_so("stars alone", "***\n```\n```\n"),
     not_so("nothing", ""),
-    # Blocks of code: alone it is said, among other lines it is quoted.
+    # Blocks of code: alone it counts, among other lines it is a quotation.
     counts("alone in a fence", f"{F}\n{M}\n{F}\n"),
     counts("alone in a fence with a language", f"Done.\n\n{F}text\n{M}\n{F}\n"),
     counts("alone in a fence with empty lines", f"{F}\n\n{M}\n  \n{F}"),
@@ -123,11 +123,11 @@ def a_spec(provider: str, *, marker: str = M, loop: bool = True) -> Spec:
     return Spec("rev", provider, ("rev",), "/p", {"HOME": "/h"}, loop=loop, marker=marker)
 
 
-# --- Ways to tell it ----------------------------------------------------------------------------------------
+# --- Forms of delivery --------------------------------------------------------------------------------------
 
 
-class Hearing:
-    """Reads what an agent writes as the server does, with its state put away and fetched again after each line."""
+class MarkerReader:
+    """Reads output as the server does, with its state stored and loaded again after each line."""
 
     def __init__(self, spec: Spec, stream: str = "out") -> None:
         self._provider = PROVIDERS[spec.provider]
@@ -141,13 +141,13 @@ class Hearing:
         self.state = json.loads(json.dumps(state))
         self.said += said
 
-    def lines(self, *all_lines: bytes) -> Hearing:
+    def lines(self, *all_lines: bytes) -> MarkerReader:
         for one in all_lines:
             self.line(one)
         return self
 
-    def growing(self, path: Path, content: bytes, step: int) -> Hearing:
-        """A file that grows by so many bytes at a time, looked at after each write."""
+    def growing(self, path: Path, content: bytes, step: int) -> MarkerReader:
+        """Read a file that grows by this many bytes, after each write."""
         offset = 0
         with path.open("wb", buffering=0) as file:
             for start in range(0, len(content), step):
@@ -182,9 +182,9 @@ def cuts_of(case: Case) -> range:
     return range(size + 1) if size < 1000 else range(size - 60, size + 1)
 
 
-def check(case: Case, heard: Hearing, how: object) -> None:
-    assert len(heard.markers) == case.counts, (case.name, how, heard.said[-5:])
-    assert all(M in data["line"] for data in heard.markers)
+def check(case: Case, reader: MarkerReader, how: object) -> None:
+    assert len(reader.markers) == case.counts, (case.name, how, reader.said[-5:])
+    assert all(M in data["line"] for data in reader.markers)
 
 
 def deltas(pieces: list[str]) -> list[bytes]:
@@ -192,13 +192,13 @@ def deltas(pieces: list[str]) -> list[bytes]:
 
 
 def in_two(case: Case) -> Iterator[list[bytes]]:
-    """Parts and then the whole, as the program does it, cut at every place."""
+    """Parts and then the complete message, as the CLI writes them, cut at each position."""
     for cut in cuts_of(case):
         yield [*deltas([case.text[:cut], case.text[cut:]]), assistant(text(case.text)), result(case.text)]
 
 
 def in_half(case: Case) -> Iterator[list[bytes]]:
-    """The first part only, then the whole."""
+    """The first part only, then the complete message."""
     for cut in cuts_of(case):
         yield [*deltas([case.text[:cut]]), assistant(text(case.text)), result(case.text)]
 
@@ -219,37 +219,39 @@ def only_the_result(case: Case) -> Iterator[list[bytes]]:
     yield [init(), delta(f"{F}\nhm\n"), result(case.text)]
 
 
-TELLINGS = [in_two, in_half, without_a_whole, whole, only_the_result]
+DELIVERIES = [in_two, in_half, without_a_whole, whole, only_the_result]
 
 
 @pytest.mark.req("S1-41", "S1-44")
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_program_marker_is_found_in_any_writes(case: Case, tmp_path: Path) -> None:
     for step in steps_of(case):
-        check(case, Hearing(a_spec("executable")).growing(tmp_path / "out", case.text.encode(), step), step)
+        check(case, MarkerReader(a_spec("executable")).growing(tmp_path / "out", case.text.encode(), step), step)
 
 
 @pytest.mark.req("S1-40", "S1-41", "S1-44")
-@pytest.mark.parametrize("telling", TELLINGS, ids=lambda telling: telling.__name__)
+@pytest.mark.parametrize("delivery", DELIVERIES, ids=lambda delivery: delivery.__name__)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
-def test_claude_marker_counts_in_any_kind_of_line(case: Case, telling: Callable[[Case], Iterator[list[bytes]]]) -> None:
-    for lines in telling(case):
-        check(case, Hearing(a_spec("claude")).lines(*lines), lines)
+def test_claude_marker_counts_in_any_kind_of_line(
+    case: Case, delivery: Callable[[Case], Iterator[list[bytes]]]
+) -> None:
+    for lines in delivery(case):
+        check(case, MarkerReader(a_spec("claude")).lines(*lines), lines)
 
 
 @pytest.mark.req("S1-44")
 @pytest.mark.parametrize("case", [case for case in TABLE if len(case.text) < 60], ids=lambda case: case.name)
-def test_marker_is_found_when_lines_arrive_byte_by_byte(case: Case, tmp_path: Path) -> None:
+def test_marker_is_found_in_bytewise_output(case: Case, tmp_path: Path) -> None:
     (lines,) = without_a_whole(case)
     content = b"\n".join([*lines[:-1], assistant(text(case.text)), lines[-1], b""])
-    check(case, Hearing(a_spec("claude")).growing(tmp_path / "out", content, 1), "bytes")
+    check(case, MarkerReader(a_spec("claude")).growing(tmp_path / "out", content, 1), "bytes")
 
 
-# --- Who says it, and where ---------------------------------------------------------------------------------
+# --- Sources of the marker ----------------------------------------------------------------------------------
 
 SUB: dict[str, Any] = {"parent": "tool1", "subagent_type": "helper"}
 ALONE_IN_A_FENCE = f"{F}\n{M}\n{F}\n"
-ELSEWHERE = {
+OTHER_SOURCES = {
     "echoed prompt": [line("user", message={"role": "user", "content": [text(f"Do it, then write\n{M}")]})],
     "echoed prompt as a text": [line("user", message={"role": "user", "content": f"Do it, then write\n{M}"})],
     "tool result": [tool_result("t", M)],
@@ -272,48 +274,48 @@ ELSEWHERE = {
 
 
 @pytest.mark.req("S1-44")
-@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("name", OTHER_SOURCES)
 def test_marker_outside_claude_messages_does_not_count(name: str) -> None:
-    heard = Hearing(a_spec("claude")).lines(init(), *ELSEWHERE[name], result("Fine.", is_error=True))
-    assert heard.markers == []
+    reader = MarkerReader(a_spec("claude")).lines(init(), *OTHER_SOURCES[name], result("Fine.", is_error=True))
+    assert reader.markers == []
 
 
 @pytest.mark.req("S1-44")
 def test_subagent_does_not_close_fence_of_main_agent() -> None:
     lines = [init(), delta(f"{F}\n"), delta(f"x\n{F}\n", parent="tool1"), delta(f"{M}\n"), delta(f"{F}\n")]
-    assert len(Hearing(a_spec("claude")).lines(*lines).markers) == 1
+    assert len(MarkerReader(a_spec("claude")).lines(*lines).markers) == 1
 
 
 def test_fence_ends_with_its_text() -> None:
-    """What is left open in one message is not about the next one; alone in there the marker was said."""
-    heard = Hearing(a_spec("claude")).lines(init(), assistant(text(f"{F}\nx")), assistant(text(M), message="m2"))
-    assert len(heard.markers) == 1
+    """An open fence does not extend to the next message; alone in an open fence, the marker counts."""
+    reader = MarkerReader(a_spec("claude")).lines(init(), assistant(text(f"{F}\nx")), assistant(text(M), message="m2"))
+    assert len(reader.markers) == 1
     for lines in (
         [assistant(text(f"{F}\n{M}"))],
         [delta(f"{F}\n{M}"), result("x")],
         [delta(f"{F}\n{M}\n"), result("x")],
     ):
-        assert len(Hearing(a_spec("claude")).lines(init(), *lines).markers) == 1, lines
+        assert len(MarkerReader(a_spec("claude")).lines(init(), *lines).markers) == 1, lines
 
 
 def test_two_texts_of_one_message_are_two() -> None:
     pieces = [delta(f"{F}\nx\n"), delta(f"{M}\n", index=1)]
-    assert len(Hearing(a_spec("claude")).lines(init(), *pieces).markers) == 1
+    assert len(MarkerReader(a_spec("claude")).lines(init(), *pieces).markers) == 1
     blocks = assistant(text(f"{F}\nx\n"), text(f"{M}\n"))
-    assert len(Hearing(a_spec("claude")).lines(init(), *pieces, blocks).markers) == 1
+    assert len(MarkerReader(a_spec("claude")).lines(init(), *pieces, blocks).markers) == 1
 
 
 @pytest.mark.req("S1-44")
 @pytest.mark.parametrize("provider", ["executable", "claude"])
 def test_marker_on_standard_error_is_ignored(provider: str) -> None:
-    assert Hearing(a_spec(provider), "err").lines(M.encode(), assistant(text(M))).markers == []
+    assert MarkerReader(a_spec(provider), "err").lines(M.encode(), assistant(text(M))).markers == []
 
 
 @pytest.mark.req("S1-B14")
 @pytest.mark.parametrize("provider", ["executable", "claude"])
 def test_single_run_reports_no_marker(provider: str) -> None:
     spec = a_spec(provider, loop=False)
-    assert Hearing(spec).lines(F.encode(), M.encode(), F.encode(), assistant(text(M))).markers == []
+    assert MarkerReader(spec).lines(F.encode(), M.encode(), F.encode(), assistant(text(M))).markers == []
 
 
 @pytest.mark.req("S1-41")
@@ -323,30 +325,30 @@ def test_only_the_marker_of_the_chain_counts(provider: str) -> None:
     wrong, right = (
         [one.encode()] if provider == "executable" else [assistant(text(one))] for one in (M, "**ALL DONE**")
     )
-    assert Hearing(spec).lines(*wrong).markers == []
-    assert len(Hearing(spec).lines(*right).markers) == 1
+    assert MarkerReader(spec).lines(*wrong).markers == []
+    assert len(MarkerReader(spec).lines(*right).markers) == 1
 
 
-# --- What becomes of it -------------------------------------------------------------------------------------
+# --- Decisions ----------------------------------------------------------------------------------------------
 
 
-def after_the_last_iteration(heard: Hearing, provider: str, left: Exit) -> Decision:
-    """What a loop of two does after a second pass that was heard so and ended so."""
-    status, reason = PROVIDERS[provider].verdict(heard.state, left, None)
+def after_the_last_iteration(reader: MarkerReader, provider: str, left: Exit) -> Decision:
+    """The decision of a loop of two iterations after the second one has ended."""
+    status, reason = PROVIDERS[provider].verdict(reader.state, left, None)
     step = Step("a", 2, True, a_spec(provider))
     chain = BoundChain("test", (step,), "/", {})
-    last = Outcome("r2", status, reason, left.code, bool(heard.markers))
+    last = Outcome("r2", status, reason, left.code, bool(reader.markers))
     history = add(no_history(chain), 0, Outcome("r1", Status.DONE, Reason.EXIT, 0))
     return decide(chain, add(history, 0, last))
 
 
 @pytest.mark.req("S1-B15")
 @pytest.mark.parametrize("left", [Exit(code=0), Exit(code=1), Exit(code=70), Exit(signal=11)], ids=str)
-def test_marker_ends_a_loop_with_any_exit_code(left: Exit) -> None:
-    plain = Hearing(a_spec("executable")).lines(b"ok", M.encode())
+def test_marker_ends_loop_with_any_exit_code(left: Exit) -> None:
+    plain = MarkerReader(a_spec("executable")).lines(b"ok", M.encode())
     assert after_the_last_iteration(plain, "executable", left) == Finished(Status.DONE, Reason.MARKER)
-    claude = Hearing(a_spec("claude")).lines(init(), assistant(text(f"ok\n{M}")), result("ok"))
+    claude = MarkerReader(a_spec("claude")).lines(init(), assistant(text(f"ok\n{M}")), result("ok"))
     assert after_the_last_iteration(claude, "claude", left) == Finished(Status.DONE, Reason.MARKER)
-    quoted = Hearing(a_spec("executable")).lines(f"say {M}".encode())
+    quoted = MarkerReader(a_spec("executable")).lines(f"say {M}".encode())
     used_up = Finished(Status.FAILED, Reason.MAX_ITERATIONS, 0)
     assert after_the_last_iteration(quoted, "executable", left) == used_up

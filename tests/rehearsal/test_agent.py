@@ -1,4 +1,4 @@
-"""The scripted agent, as a process: its turns, its questions, its ends, and its manners on the command line."""
+"""The scripted agent as a process: turns, questions, exits and command line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_turn_starts_with_init_and_ends_with_result(make_agent: Make, world: Pat
     assert {event["session_id"] for event in process.events} == {session}
 
 
-def test_nothing_is_said_before_the_first_message(make_agent: Make) -> None:
+def test_no_output_before_first_message(make_agent: Make) -> None:
     with make_agent(rule({"say": "hi"})).start() as process:
         assert process.end() == 0
     assert process.events == []
@@ -156,7 +156,7 @@ def test_permission_mode_decides_about_questions(
     assert ("permission_denied" in {event.get("subtype") for event in process.events}) == (asked is not None)
 
 
-def test_a_denial_and_its_reason_reach_the_agent(make_agent: Make) -> None:
+def test_denial_and_reason_reach_agent(make_agent: Make) -> None:
     with make_agent(rule(QUESTION, {"say": "removed"})).start(*ASKING) as process:
         question = process.say("go").until("control_request")
         result = process.answer(question, allow=False, message="too early").until("result")
@@ -176,7 +176,7 @@ def test_questions_of_one_message_are_open_together(make_agent: Make) -> None:
         assert process.answer(first, allow=True).until("result")["result"] == "go: did 1\ntoo early"
 
 
-def test_rule_granted_for_the_session_asks_no_more(make_agent: Make) -> None:
+def test_rule_granted_for_session_prevents_questions(make_agent: Make) -> None:
     ask = {"ask": {"tool": "Bash", "rule": "rm *", "result": "gone"}}
     with make_agent(rule(ask, {"say": "removed"})).start(*ASKING) as process:
         question = process.say("go").until("control_request")
@@ -246,7 +246,7 @@ def test_interrupt_ends_only_the_turn(make_agent: Make, step: Any) -> None:
         assert process.end() == 0
 
 
-def test_an_interrupt_withdraws_an_open_question(make_agent: Make) -> None:
+def test_interrupt_withdraws_open_question(make_agent: Make) -> None:
     with make_agent(rule(QUESTION)).start(*ASKING) as process:
         question = process.say("go").until("control_request")
         assert process.interrupt().until("control_cancel_request")["request_id"] == question["request_id"]
@@ -271,7 +271,7 @@ def test_interrupt_without_turn_is_acknowledged(make_agent: Make) -> None:
         assert process.say("go").until("result")["is_error"] is False
 
 
-def test_sigterm_ends_it_with_143_and_no_result(make_agent: Make) -> None:
+def test_sigterm_exits_143_without_result(make_agent: Make) -> None:
     with make_agent(rule({"say": "begun"}, "hang")).start() as process:
         process.say("go").until("assistant")
         process.signal(signal.SIGTERM)
@@ -279,7 +279,7 @@ def test_sigterm_ends_it_with_143_and_no_result(make_agent: Make) -> None:
     assert "result" not in {kind(event) for event in process.events}
 
 
-def test_sigint_ends_it_with_a_result(make_agent: Make) -> None:
+def test_sigint_ends_agent_with_result(make_agent: Make) -> None:
     with make_agent(rule({"say": "begun"}, "hang")).start() as process:
         process.say("go").until("assistant")
         assert process.signal(signal.SIGINT).until("result")["subtype"] == "error_during_execution"
@@ -287,7 +287,7 @@ def test_sigint_ends_it_with_a_result(make_agent: Make) -> None:
 
 
 @pytest.mark.parametrize(("step", "code"), [({"fail": {"exit": 3}}, 3), ("crash", -signal.SIGABRT)])
-def test_a_program_that_dies_leaves_no_result(make_agent: Make, world: Path, step: Any, code: int) -> None:
+def test_crashed_agent_leaves_no_result(make_agent: Make, world: Path, step: Any, code: int) -> None:
     with make_agent(rule({"say": "begun"}, step)).start() as process:
         process.say("go")
         assert process.end() == code
@@ -302,7 +302,7 @@ def test_a_program_that_dies_leaves_no_result(make_agent: Make, world: Path, ste
     ("status", "retry"),
     [(500, "server_error"), (529, "overloaded"), (429, "rate_limit"), (401, "authentication_failed"), (404, None)],
 )
-def test_api_failure_is_reported_like_the_real_program(make_agent: Make, status: int, retry: str | None) -> None:
+def test_api_failure_is_reported_as_by_cli(make_agent: Make, status: int, retry: str | None) -> None:
     with make_agent(rule({"fail": {"status": status, "message": "broken"}})).start() as process:
         result = process.say("go").until("result")
         assert process.end() == 1
@@ -324,7 +324,7 @@ def test_sub_agent_failure_does_not_fail_the_lead(make_agent: Make) -> None:
     assert ("member ended", "failed", "API Error: 500 rehearsed failure") in summary(process.events)
 
 
-def test_a_refusal_is_tried_once_more(make_agent: Make) -> None:
+def test_refusal_is_retried_once(make_agent: Make) -> None:
     with make_agent(rule("refuse", {"say": "well then"}, turn=1), rule("refuse")).start() as process:
         first = process.say("go").until("result")
         second = process.say("again").until("result")
@@ -332,7 +332,7 @@ def test_a_refusal_is_tried_once_more(make_agent: Make) -> None:
     assert (second["stop_reason"], second["safety_stops"], second["is_error"]) == ("refusal", 2, True)
 
 
-def test_the_limit_of_turns_ends_in_an_error(make_agent: Make) -> None:
+def test_turn_limit_ends_with_error(make_agent: Make) -> None:
     tool = {"tool": {"name": "Bash"}}
     with make_agent(rule(tool, tool, tool, {"say": "never"})).start("--max-turns", "2") as process:
         result = process.say("go").until("result")
@@ -342,7 +342,7 @@ def test_the_limit_of_turns_ends_in_an_error(make_agent: Make) -> None:
     assert "result" not in result
 
 
-def test_the_limit_of_money_ends_in_an_error(make_agent: Make) -> None:
+def test_budget_limit_ends_with_error(make_agent: Make) -> None:
     with make_agent(rule({"cost": 0.3}, {"say": "hi"})).start("--max-budget-usd", "0.25") as process:
         result = process.say("go").until("result")
         assert process.end() == 1
@@ -387,7 +387,7 @@ def test_session_is_resumed_with_history_and_costs(make_agent: Make) -> None:
         assert process.say("c").until("result")["result"] == "third"
 
 
-def test_a_used_session_is_refused(make_agent: Make) -> None:
+def test_used_session_id_is_refused(make_agent: Make) -> None:
     agent, session = make_agent(rule({"say": "hi"})), str(uuid.uuid4())
     assert run_once(agent, "--session-id", session).returncode == 0
     again = run_once(agent, "--session-id", session)
@@ -395,7 +395,7 @@ def test_a_used_session_is_refused(make_agent: Make) -> None:
     assert again.stderr == f"Error: Session ID {session} is already in use.\n"
 
 
-def test_a_session_that_never_was_cannot_be_resumed(make_agent: Make) -> None:
+def test_unknown_session_cannot_be_resumed(make_agent: Make) -> None:
     agent, session = make_agent(rule({"say": "hi"})), str(uuid.uuid4())
     gone = run_once(agent, "--resume", session)
     assert gone.returncode == 1
@@ -455,7 +455,7 @@ def test_invalid_command_line_is_refused(make_agent: Make, arguments: tuple[str,
     assert "Traceback" not in refused.stderr
 
 
-def test_every_option_of_our_own_launch_is_accepted(make_agent: Make, world: Path) -> None:
+def test_all_options_of_launch_are_accepted(make_agent: Make, world: Path) -> None:
     definitions = world / "agents.json"
     body = {"description": "d", "prompt": "You review.", "model": "opus", "tools": ["Read"]}
     definitions.write_text(json.dumps({"rev": body}), encoding="utf-8")
@@ -476,7 +476,7 @@ def test_unknown_lead_agent_is_ignored(make_agent: Make) -> None:
         assert process.say("go").until("result")["result"] == "hi"
 
 
-def test_a_line_that_is_no_json_ends_it(make_agent: Make) -> None:
+def test_invalid_json_line_ends_agent(make_agent: Make) -> None:
     agent = make_agent(rule({"say": "hi"}))
     command = [str(agent.program), *STREAMS]
     broken = subprocess.run(command, input=b"not json\n", capture_output=True, timeout=PATIENCE, check=False)
@@ -510,7 +510,7 @@ def test_start_takes_under_80_ms_of_cpu(make_agent: Make) -> None:
     run_once(agent, "--version")
 
     def taken() -> float:
-        """Of the processor, which does not depend on who else is busy."""
+        """Processor seconds, which do not depend on other load."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         run_once(agent, "--version")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

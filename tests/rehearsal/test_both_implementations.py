@@ -1,4 +1,4 @@
-"""The scripted agent and the real CLI with the scripted model tell the same story of the same script."""
+"""The scripted agent, and the real CLI with the scripted model, give the same events for the same script."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ASK = {
         "denied": [{"say": "then not"}],
     }
 }
+END = [{"say": "over"}]
 SUB: dict[str, Any] = {"type": "general-purpose", "prompt": "look around", "description": "scout"}
 
 SCRIPT: dict[str, Any] = {
@@ -53,7 +54,7 @@ def implementation(request: pytest.FixtureRequest) -> str:
 
 
 def once(process: Process, *prompts: str, allow: bool | None = None) -> list[tuple[Any, ...]]:
-    """A run to its end, each prompt after the last one's result."""
+    """Run to the end, with each prompt after the result of the previous one."""
     with process:
         for prompt in prompts:
             process.say(prompt)
@@ -66,8 +67,8 @@ def once(process: Process, *prompts: str, allow: bool | None = None) -> list[tup
 
 def test_thoughts_texts_tools_and_turns(implementation: str, world: Path) -> None:
     with run_process(implementation, world, SCRIPT) as start:
-        story = once(start("--permission-mode", "bypassPermissions"), "tools", "loop")
-    assert story == [
+        events = once(start("--permission-mode", "bypassPermissions"), "tools", "loop")
+    assert events == [
         ("turn",),
         ("lead", "thinking", "hm"),
         ("lead", "text", "first\nsecond"),
@@ -82,10 +83,10 @@ def test_thoughts_texts_tools_and_turns(implementation: str, world: Path) -> Non
 
 
 @pytest.mark.parametrize(("allow", "words"), [(True, "made it"), (False, "then not")])
-def test_a_question_is_asked_and_its_answer_decides(implementation: str, world: Path, allow: bool, words: str) -> None:
+def test_answer_to_question_decides_next_step(implementation: str, world: Path, allow: bool, words: str) -> None:
     with run_process(implementation, world, SCRIPT) as start:
-        story = once(start(*ASKING), "ask", allow=allow)
-    assert story == [
+        events = once(start(*ASKING), "ask", allow=allow)
+    assert events == [
         ("turn",),
         ("lead", "text", "may I?"),
         ("lead", "tool_use", "Bash"),
@@ -100,27 +101,46 @@ def test_a_question_is_asked_and_its_answer_decides(implementation: str, world: 
 def test_question_without_a_host_is_denied(implementation: str, world: Path) -> None:
     with run_process(implementation, world, SCRIPT) as start:
         process = start("--permission-mode", "default", "--permission-prompts", "none")
-        story = once(process, "ask")
-    assert story[-2:] == [("lead", "text", "then not"), ("result", "then not", False, "success", None)]
+        events = once(process, "ask")
+    assert events[-2:] == [("lead", "text", "then not"), ("result", "then not", False, "success", None)]
     assert [event["tool_name"] for event in process.events if event.get("subtype") == "permission_denied"] == ["Bash"]
     assert [denial["tool_name"] for denial in process.events[-1]["permission_denials"]] == ["Bash"]
 
 
-def test_a_sub_agent_in_the_foreground(implementation: str, world: Path) -> None:
+@pytest.mark.parametrize("forwards", [True, False])
+def test_foreground_sub_agent_reports_to_lead(implementation: str, world: Path, forwards: bool) -> None:
+    flags = ("--forward-subagent-text",) if forwards else ()
     with run_process(implementation, world, SCRIPT) as start:
-        story = once(start("--permission-mode", "bypassPermissions"), "scout")
-    assert story == [
+        events = once(start("--permission-mode", "bypassPermissions", *flags), "scout")
+    assert events == [
         ("turn",),
         ("lead", "text", "go"),
         ("lead", "tool_use", "Agent"),
         ("member", "general-purpose", False),
+        *([("general-purpose", "text", "looking")] if forwards else []),
         ("general-purpose", "tool_use", "Bash"),
         ("general-purpose", "tool_result", False),
+        *([("general-purpose", "text", "nothing there")] if forwards else []),
         ("member ended", "completed", "nothing there"),
         ("lead", "tool_result", False),
         ("lead", "text", "all seen"),
         ("result", "all seen", False, "success", None),
     ]
+
+
+def test_failed_sub_agent_shows_the_error(implementation: str, world: Path) -> None:
+    fails = {"do": [{"say": "begin"}, TOOL, {"fail": {"status": 400, "message": "no such thing"}}]}
+    script = {
+        "rules": [{"when": {"agent": "general-purpose", "prompt": "look"}, **fails}, {"do": [{"agent": SUB}, *END]}]
+    }
+    with run_process(implementation, world, script) as start:
+        process = start("--permission-mode", "bypassPermissions", "--forward-subagent-text")
+        events = once(process, "go")
+    assert ("general-purpose", "text", "begin") in events
+    (error,) = (one for one in process.events if one.get("message", {}).get("model") == "<synthetic>")
+    assert (error["subagent_type"], bool(error["parent_tool_use_id"])) == ("general-purpose", True)
+    assert "no such thing" in blocks(error)[0]["text"]
+    assert events[-1] == ("result", "over", False, "success", None)
 
 
 def test_background_sub_agent_wakes_its_lead(implementation: str, world: Path) -> None:
@@ -133,8 +153,8 @@ def test_background_sub_agent_wakes_its_lead(implementation: str, world: Path) -
         last = process.until("result")
         assert (last["result"], last["origin"]["kind"]) == ("it came back", "task-notification")
         assert process.child.wait(10) == 0
-        story = summary(process.events)
-    lead = [entry for entry in story if entry[0] in ("turn", "lead", "result")]
+        events = summary(process.events)
+    lead = [entry for entry in events if entry[0] in ("turn", "lead", "result")]
     assert lead == [
         ("turn",),
         ("lead", "tool_use", "Agent"),
@@ -145,7 +165,7 @@ def test_background_sub_agent_wakes_its_lead(implementation: str, world: Path) -
         ("lead", "text", "it came back"),
         ("result", "it came back", False, "success", None),
     ]
-    member = [entry for entry in story if entry not in lead]
+    member = [entry for entry in events if entry not in lead]
     assert member == [
         ("member", "general-purpose", True),
         ("general-purpose", "text", "looking"),
@@ -181,8 +201,8 @@ def test_api_failure_is_error_with_subtype_success(implementation: str, world: P
     with run_process(implementation, world, SCRIPT) as start, start() as process:
         process.say("break").until("result")
         assert process.end() == 1
-        story = summary(process.events)
-    assert story == [("turn",), ("result", "API Error: 400 no such thing", True, "success", 400)]
+        events = summary(process.events)
+    assert events == [("turn",), ("result", "API Error: 400 no such thing", True, "success", 400)]
 
 
 def test_marker_follows_on_second_pass(implementation: str, world: Path) -> None:
@@ -210,17 +230,17 @@ def test_crash_after_text_does_not_repeat_tools(
     ) as start:
         with start("--permission-mode", "bypassPermissions") as process:
             code = process.say("go").end()
-        story = summary(process.events)
-    assert story[:4] == [
+        events = summary(process.events)
+    assert events[:4] == [
         ("turn",),
         ("lead", "tool_use", "Bash"),
         ("lead", "tool_result", False),
         ("lead", "text", "half a"),
     ]
     if implementation == "agent":
-        assert (code, len(story)) == (3 if last != "crash" else -signal.SIGABRT, 4)
+        assert (code, len(events)) == (3 if last != "crash" else -signal.SIGABRT, 4)
     else:
-        (ended,) = story[4:]
+        (ended,) = events[4:]
         assert (code, ended[0], ended[2]) == (1, "result", True)
         assert "Connection" in ended[1]
         assert (world / "made").read_text() == "x\n"
@@ -258,8 +278,8 @@ def test_unknown_sub_agent_is_refused(
     sub = {"type": wanted, "prompt": "look", "description": "scout", "background": in_background}
     with run_process(implementation, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
         process = start("--agents", defined, "--strict-mcp-config")
-        story = once(process, "go")
-    assert story == [
+        events = once(process, "go")
+    assert events == [
         ("turn",),
         ("lead", "tool_use", "Agent"),
         ("lead", "tool_result", True),
@@ -278,8 +298,8 @@ def test_sub_agent_name_ignores_case_and_separators(implementation: str, world: 
         {"do": [{"agent": {"type": wanted, "prompt": "look"}}]},
     ]
     with run_process(implementation, world, {"rules": rules}) as start:
-        story = once(start(), "go")
-    assert [entry for entry in story if entry[0].startswith("member")] == [
+        events = once(start(), "go")
+    assert [entry for entry in events if entry[0].startswith("member")] == [
         ("member", meant, False),
         ("member ended", "completed", "seen"),
     ]
@@ -312,12 +332,12 @@ def test_tool_that_is_not_offered_fails(
     with run_process(implementation, world, USES_BASH) as start:
         bypass = ("--permission-mode", "bypassPermissions", "--forward-subagent-text")
         process = start("--agents", defined, *who, *bypass, "--strict-mcp-config", *flags)
-        story = once(process, "go")
-    voice = "lead" if is_lead else "plain"
-    assert [entry for entry in story if entry[0] == voice][:3] == [
-        (voice, "tool_use", "Bash"),
-        (voice, "tool_result", not offered),
-        (voice, "text", "had Bash" if offered else "had none"),
+        events = once(process, "go")
+    speaker = "lead" if is_lead else "plain"
+    assert [entry for entry in events if entry[0] == speaker][:3] == [
+        (speaker, "tool_use", "Bash"),
+        (speaker, "tool_result", not offered),
+        (speaker, "text", "had Bash" if offered else "had none"),
     ]
     if is_lead:
         assert ("Bash" in process.events[0]["tools"]) == offered

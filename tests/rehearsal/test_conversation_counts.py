@@ -1,4 +1,4 @@
-"""Passes are counted once for each conversation, across processes, and a torn file is no obstacle."""
+"""Passes are counted once per conversation, across processes, also after an incomplete write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which message comes next is a function of the script and the conversation alone."""
+"""The next message depends only on the script and the conversation."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_consecutive_texts_are_joined() -> None:
         (True, "Exit code 1\nno such file", "did"),
     ],
 )
-def test_a_question_goes_on_as_it_was_answered(error: bool, text: str, expected: str) -> None:
+def test_question_continues_with_branch_of_answer(error: bool, text: str, expected: str) -> None:
     ask = {"tool": "Bash", "allowed": [{"say": "did"}], "denied": [{"say": "did not"}]}
     messages = [user("go"), used("Bash"), came(text, error=error)]
     assert parts(script(rule({"ask": ask}, OTHER)), messages) == (Say(expected),)
@@ -160,7 +160,7 @@ def test_woken_turn_needs_a_rule_with_woken() -> None:
     assert "wake 1" in str(lost)
 
 
-def test_wakes_are_counted_apart_from_the_users_messages() -> None:
+def test_wakes_are_counted_separately_from_messages() -> None:
     document = script(rule(SAY, woken=2), rule(OTHER, woken=1), rule({"say": "two"}, turn=2))
     history = [user("go"), said("a"), woken(), said("b")]
     assert parts(document, history[:3]) == NO
@@ -231,7 +231,7 @@ def test_uncovered_request_names_the_agent() -> None:
     assert len(str(lost)) < 400
 
 
-def test_the_default_answers_what_no_rule_does() -> None:
+def test_default_answers_unmatched_requests() -> None:
     assert parts(script(default=[SAY]), [user("anything")]) == YES
 
 

@@ -1,4 +1,4 @@
-"""A run's output becomes a script, and the script says again what the run said."""
+"""The output of a run becomes a script, which gives the same output again."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def act(process: Process) -> list[Event]:
         return process.events
 
 
-def story(events: list[Event]) -> list[tuple[Any, ...]]:
-    """By voices: a background agent and its lead speak at the same time."""
+def split_summary(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Sorted by agent, because a background agent and its lead write at the same time."""
     return sorted(summary(events), key=lambda entry: entry[0] not in ("turn", "lead", "question", "result"))
 
 
@@ -51,11 +51,11 @@ def test_recording_replays_the_same_events(implementation: str, world: Path) -> 
     document = recorded(process.lines)
     (world / "again").mkdir()
     again = act(Agent(world / "again", document).start(*ASKING))
-    assert story(again) == story(before)
+    assert split_summary(again) == split_summary(before)
 
 
-def told_at_once(process: Process) -> list[Event]:
-    """The prompt and the end of the input: results come when all is over, the first one after the second turn."""
+def run_with_closed_input(process: Process) -> list[Event]:
+    """Send the prompt and end the input, so that all results come at the end."""
     with process:
         process.say("background")
         assert process.end() == 0
@@ -67,7 +67,7 @@ def test_turn_before_delayed_result_is_recorded_separately(implementation: str, 
     (world / "first").mkdir()
     with run_process(implementation, world / "first", SCRIPT) as start:
         process = start()
-        before = told_at_once(process)
+        before = run_with_closed_input(process)
     document = recorded(process.lines)
     whens = [rule["when"] for rule in document["rules"]]
     assert [when for when in whens if "turn" in when or "woken" in when] == [
@@ -75,8 +75,8 @@ def test_turn_before_delayed_result_is_recorded_separately(implementation: str, 
         {"agent": "claude", "woken": 1},
     ]
     (world / "again").mkdir()
-    again = told_at_once(Agent(world / "again", document).start())
-    assert story(again) == story(before)
+    again = run_with_closed_input(Agent(world / "again", document).start())
+    assert split_summary(again) == split_summary(before)
 
 
 def test_tool_results_and_turn_costs_are_recorded(world: Path) -> None:
@@ -106,7 +106,7 @@ def test_failure_is_recorded(world: Path) -> None:
 
 
 def ending(process: Process) -> tuple[int, Any, Any]:
-    """One turn to its end: the exit code, whether it was an error, and of which status."""
+    """Run one turn: the exit code, whether the result is an error, and its status."""
     with process:
         result = process.say("go").until("result")
         return process.end(), result["is_error"], result.get("api_error_status")
@@ -299,16 +299,16 @@ def test_recorded_sub_agent_prompt_matches_again(implementation: str, world: Pat
     helpers = [{"when": {"agent": "general-purpose", "pass": n}, "do": [{"say": f"seen {n}"}]} for n in (1, 2)]
     lead = [{"agent": {"prompt": prompt, "description": "scout"}} for prompt in prompts]
     document = {"rules": [*helpers, {"do": [*lead, {"say": "fin"}]}]}
-    told_both: list[Any] = []
+    both_summaries: list[Any] = []
     for name in ("first", "again"):
         (world / name).mkdir()
         with run_process(implementation, world / name, document) as start, start() as process:
             process.say("go").until("result")
             assert process.end() == 0
-        told_both.append(story(process.events))
+        both_summaries.append(split_summary(process.events))
         document = recorded(process.lines)
-    assert told_both[0] == told_both[1]
-    assert [entry[2] for entry in told_both[1] if entry[0] == "member ended"] == [
+    assert both_summaries[0] == both_summaries[1]
+    assert [entry[2] for entry in both_summaries[1] if entry[0] == "member ended"] == [
         f"seen {n}" for n, _ in enumerate(prompts, 1)
     ]
 

@@ -1,4 +1,4 @@
-"""Scripts are read strictly, and every complaint says where the trouble is."""
+"""Scripts are read strictly, and each error names its location."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ marker: READY
 """
 
 
-def test_every_word_of_a_script_is_understood(tmp_path: Path) -> None:
+def test_all_keys_of_script_are_read(tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
     path.write_text(FULL, encoding="utf-8")
     script = load(path)
@@ -175,7 +175,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("document", "complaint"), WRONG)
-def test_a_mistake_is_named_with_its_place(document: Any, complaint: str) -> None:
+def test_error_names_location_of_mistake(document: Any, complaint: str) -> None:
     with pytest.raises(ScriptError) as raised:
         parse(document, "s")
     assert complaint in raised.value.message
@@ -212,18 +212,18 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_no_document_whatever_leads_to_any_other_error(document: Any) -> None:
+def test_invalid_document_raises_only_script_error(document: Any) -> None:
     for rules in (document, [document], [{"do": document}], [{"do": [document]}], [{"when": document, "do": ["hang"]}]):
         with contextlib.suppress(ScriptError):
             assert parse({"rules": rules}).rules is not None
 
 
-def test_a_bad_script_is_a_mistake_of_usage() -> None:
+def test_script_error_is_usage_error() -> None:
     assert issubclass(ScriptError, UsageError)
     assert ScriptError("x").exit_code == 2
 
 
-def test_the_public_names_are_all_there() -> None:
+def test_public_names_are_available() -> None:
     assert [name for name in rehearsal.__all__ if not callable(getattr(rehearsal, name))] == []
     with pytest.raises(AttributeError):
         rehearsal.nothing  # noqa: B018 - asking for it is the test

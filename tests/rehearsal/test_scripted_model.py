@@ -1,4 +1,4 @@
-"""The scripted model as a server: what it answers over HTTP, whom it recognises, and how it ends."""
+"""The scripted model as a server: its HTTP responses, how it identifies agents, and how it stops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_long_text_is_streamed_in_limited_pieces() -> None:
 @pytest.mark.parametrize(
     ("status", "name"), [(400, "invalid_request_error"), (429, "rate_limit_error"), (500, "api_error")]
 )
-def test_a_failure_has_its_status_and_its_name(status: int, name: str) -> None:
+def test_failure_has_status_and_name(status: int, name: str) -> None:
     with model(rule({"fail": {"status": status, "message": "because"}})) as running:
         got, answer = call(running, body())
     assert got == status
@@ -135,7 +135,7 @@ def test_malformed_request_is_answered(broken: Any) -> None:
         assert message(running, body(**broken))["content"][0]["text"] == "hi"
 
 
-# --- whose conversation it is -------------------------------------------------------------------------------
+# --- identifying agents -------------------------------------------------------------------------------------
 
 NAMES = {"planner": "You plan.", "strict": "You plan. You are strict.", "empty": " "}
 
@@ -155,7 +155,7 @@ def test_agent_is_identified_by_system_prompt(system: Any, name: str) -> None:
         assert message(running, body(system=system))["content"][0]["text"] == name
 
 
-def test_a_sub_agent_is_known_by_its_prompt() -> None:
+def test_sub_agent_is_identified_by_prompt() -> None:
     start = {"agent": {"type": "scout", "prompt": "look around"}}
     with model(rule({"say": "looking"}, agent="scout"), rule(start)) as running:
         answer = message(running, body("look around", system="cc_is_subagent=true"))
@@ -247,7 +247,7 @@ def test_wait_delays_only_later_frames() -> None:
     assert late >= 0.3
 
 
-def test_it_is_only_on_loopback() -> None:
+def test_model_listens_only_on_loopback() -> None:
     with model(rule({"say": "hi"})) as running:
         assert running.url.startswith("http://127.0.0.1:")
 
@@ -266,7 +266,7 @@ def test_stop_ends_hanging_request() -> None:
     assert b"message_stop" not in outcome[0]
 
 
-def test_a_client_that_hangs_up_frees_its_thread() -> None:
+def test_disconnected_client_frees_its_thread() -> None:
     with model(rule("hang", prompt="go"), rule({"say": "hi"})) as running:
         port = int(running.url.rpartition(":")[2])
         before = threading.active_count()
@@ -281,7 +281,7 @@ def test_a_client_that_hangs_up_frees_its_thread() -> None:
         assert threading.active_count() == before
 
 
-def test_clients_above_the_limit_wait_and_stop_still_ends() -> None:
+def test_stop_works_with_clients_above_limit() -> None:
     running = ScriptedModel(parse({"rules": [rule("hang")]})).start()
     before = threading.active_count()
     port = int(running.url.rpartition(":")[2])
@@ -293,10 +293,9 @@ def test_clients_above_the_limit_wait_and_stop_still_ends() -> None:
         until = time.monotonic() + PATIENCE
         while running.requests < MAX_THREADS and time.monotonic() < until:
             time.sleep(0.01)
-        time.sleep(0.1)  # in which further connections would be accepted
-        assert running.requests == MAX_THREADS
         assert threading.active_count() <= before + MAX_THREADS
-        running.stop()
+        running.stop()  # which lets in at most the one client that waits for a free thread
+        assert running.requests in {MAX_THREADS, MAX_THREADS + 1}
 
 
 def test_many_clients_at_once_are_all_answered() -> None:
@@ -310,7 +309,7 @@ def test_many_clients_at_once_are_all_answered() -> None:
     assert answers == [200] * 100
 
 
-def test_a_warm_answer_takes_a_few_milliseconds() -> None:
+def test_warm_response_takes_few_milliseconds() -> None:
     with model(rule({"say": "hi"})) as running:
         request = body(stream=True, system="x" * 70_000)
 
@@ -322,7 +321,7 @@ def test_a_warm_answer_takes_a_few_milliseconds() -> None:
         assert any(taken() < 0.005 for _ in range(200))
 
 
-# --- the real program ---------------------------------------------------------------------------------------
+# --- the real CLI -------------------------------------------------------------------------------------------
 
 
 def test_real_cli_follows_script_of_its_definition(world: Path) -> None:

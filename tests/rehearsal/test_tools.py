@@ -22,13 +22,13 @@ def test_usual_tools_are_offered_by_default() -> None:
         assert everything.offers("SomethingNew")
 
 
-def test_a_definition_without_tools_has_none() -> None:
+def test_empty_tools_of_definition_offer_none() -> None:
     assert offer(tools=[]).names() == ()
     assert not offer(tools=[]).offers("mcp__hocket__status")
 
 
 @pytest.mark.parametrize("name", ["Agent", "Task", "Agent(scout)"])
-def test_the_tool_that_starts_agents_has_two_names(name: str) -> None:
+def test_agent_tool_has_two_names(name: str) -> None:
     assert offer(tools=["Read", name]).names() == ("Read", "Agent")
     assert offer("--tools", name).offers("Task")
     assert not offer("--disallowedTools", "Task").offers("Agent")

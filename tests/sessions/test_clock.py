@@ -1,4 +1,4 @@
-"""How much of a time limit is left: by one clock for all servers, and by none of another start of the machine."""
+"""The rest of a time limit: measured by one clock for all servers of one boot of the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_since(ago: float | None, boot: str | None) -> Run:
         (40, "another", 10),
     ],
 )
-def test_what_is_left_of_ten_seconds(ago: float | None, boot: str | None, left: float) -> None:
+def test_rest_of_a_time_limit(ago: float | None, boot: str | None, left: float) -> None:
     assert clock.left(run_since(ago, boot), 10.0) == pytest.approx(left, abs=0.5)
 
 
@@ -39,21 +39,19 @@ def test_what_is_left_of_ten_seconds(ago: float | None, boot: str | None, left: 
     ("boot", "started", "elapsed"),
     [(HERE, None, None), (HERE, -7200, 4), (HERE, 7200, 4), ("another", -60, 60), ("another", 60, 0)],
 )
-def test_elapsed_time_does_not_follow_the_time_of_day(boot: str, started: float | None, elapsed: float | None) -> None:
+def test_elapsed_time_ignores_the_wall_clock(boot: str, started: float | None, elapsed: float | None) -> None:
     live = replace(run_since(4, boot), started_at=None if started is None else time.time() + started)
     found = clock.elapsed(live)
     assert found is None if elapsed is None else found == pytest.approx(elapsed, abs=2.0)
 
 
 @pytest.mark.parametrize(("ended", "measured", "elapsed"), [(90.0, 3.0, 3), (107.0, None, 7), (90.0, None, 0)])
-def test_elapsed_time_of_an_ended_run_is_what_was_measured(
-    ended: float, measured: float | None, elapsed: float
-) -> None:
+def test_ended_run_has_its_measured_elapsed_time(ended: float, measured: float | None, elapsed: float) -> None:
     run = replace(run_since(4, HERE), status=Status.DONE, started_at=100.0, ended_at=ended, duration=measured)
     assert clock.elapsed(run) == elapsed
 
 
-def test_the_beginning_and_the_end_of_a_run_are_stamped() -> None:
+def test_begin_and_end_of_run_are_stamped() -> None:
     live = replace(run_since(4, HERE), started_at=1.0)
     created = clock.stamped(Event(0, 1.0, "r1", "r1", "run.created", {"number": 1}), None)
     assert created.data["boot"] == HERE

@@ -1,4 +1,4 @@
-"""Tokens without a price: taken at ours, only where nobody tells a cost, and never in the middle of a turn."""
+"""Tokens without a price: estimated only where no cost is reported, and never during a turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FINAL = usage(tokens=500_000, cost_usd=None, estimate=False)
         ([usage(tokens=5, cost_usd=0.5, estimate=False), FINAL], 0.5, False),
     ],
 )
-def test_what_a_run_is_taken_to_have_cost(events: list[Event], cost: float | None, is_estimated: bool) -> None:
+def test_cost_of_a_run_is_estimated(events: list[Event], cost: float | None, is_estimated: bool) -> None:
     run = after(*events)
     assert (run.cost_usd, run.cost_estimated) == (cost, is_estimated)
 
@@ -50,14 +50,14 @@ def test_ended_run_is_priced_by_its_known_usage() -> None:
     assert cost_estimates.of(after(usage(tokens=1, cost_usd=0.0, estimate=False)), PRICE) == {}
 
 
-def test_usage_after_the_last_cost_is_added_as_estimate() -> None:
+def test_usage_after_last_cost_is_estimated() -> None:
     told = after(usage(tokens=100_000, cost_usd=0.25, estimate=False), usage(tokens=600_000, estimate=True))
     assert (told.cost_usd, told.cost_estimated) == (0.25, False)
     assert cost_estimates.of(told, PRICE, 500_000) == {"cost_usd": 5.25, "cost_estimated": True}
     assert cost_estimates.of(told, PRICE, 0) == {}
 
 
-def test_whatever_else_was_said_stays_as_it_is() -> None:
+def test_other_events_are_unchanged() -> None:
     events = [Event(0, 0.0, "r1", "r1", "text", {"text": "x"}), FINAL]
     assert cost_estimates.priced(RUN, events[:1], PRICE) == events[:1]
     assert cost_estimates.priced(RUN, events, PRICE)[0] is events[0]

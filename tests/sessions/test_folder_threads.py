@@ -1,4 +1,4 @@
-"""Reading the files of projects: a folder that takes its time delays nobody but those who ask for it."""
+"""Reading the files of projects: a slow folder delays only requests for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.model import Status
 from hocket.sessions.background import THREADS, FolderThreads
 
 
-def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: Path, agent: Bin) -> None:
+def test_slow_folder_does_not_delay_other_starts(home: Path, project: Path, agent: Bin) -> None:
     """Torture row 53."""
     agent("quick", "print('done')")
     release = threading.Event()
@@ -33,7 +33,7 @@ def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: 
     asyncio.run(scene())
 
 
-def test_one_folder_is_read_by_one_thread_at_a_time() -> None:
+def test_folder_is_read_by_one_thread_only() -> None:
     inside, most = 0, 0
     lock = threading.Lock()
 
@@ -56,7 +56,7 @@ def test_one_folder_is_read_by_one_thread_at_a_time() -> None:
     assert most == 1
 
 
-def test_all_threads_exist_from_the_beginning() -> None:
+def test_all_threads_are_created_at_open() -> None:
     """Later the system may refuse to make one."""
 
     async def scene() -> None:

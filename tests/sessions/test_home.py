@@ -13,14 +13,14 @@ from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.sessions.home import describe_holder, locked, prepare, secret_of
 
 
-def test_a_missing_home_is_made_private_with_its_parents(tmp_path: Path) -> None:
+def test_missing_home_is_created_private(tmp_path: Path) -> None:
     home = tmp_path / "a/b"
     prepare(home)
     assert home.stat().st_mode & 0o777 == 0o700
     assert list(home.iterdir()) == []
 
 
-def test_an_open_home_is_closed_to_others(tmp_path: Path) -> None:
+def test_home_open_to_others_is_made_private(tmp_path: Path) -> None:
     home = tmp_path / "h"
     home.mkdir()
     home.chmod(0o755)
@@ -28,7 +28,7 @@ def test_an_open_home_is_closed_to_others(tmp_path: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
+def test_link_or_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real")
@@ -42,7 +42,7 @@ def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_another_users_folder_is_refused(tmp_path: Path) -> None:
+def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "h"
     home.mkdir()
     os.chown(home, 65534, 65534)
@@ -59,12 +59,12 @@ def test_secret_is_created_once_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "short"])
-def test_a_secret_that_a_crash_cut_short_is_made_anew(tmp_path: Path, torn: str) -> None:
+def test_truncated_secret_is_created_again(tmp_path: Path, torn: str) -> None:
     (tmp_path / "token").write_text(torn)
     assert len(secret_of(tmp_path, "token")) >= 32
 
 
-def test_second_lock_holder_is_refused_with_the_first_pid(tmp_path: Path) -> None:
+def test_second_lock_holder_is_refused_with_pid(tmp_path: Path) -> None:
     (tmp_path / SERVER_LOCK).touch(0o600)
     (tmp_path / SERVER_LOCK).write_text('{"pid": 4711, "socket": "of the one before"}')
     with locked(tmp_path) as descriptor:
@@ -87,6 +87,6 @@ def test_lock_without_a_description_counts_as_held(tmp_path: Path, torn: bytes) 
             pass
 
 
-def test_the_lock_is_inherited_by_nobody(tmp_path: Path) -> None:
+def test_lock_descriptor_is_not_inheritable(tmp_path: Path) -> None:
     with locked(tmp_path) as descriptor:
         assert not os.get_inheritable(descriptor)

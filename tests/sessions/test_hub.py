@@ -1,4 +1,4 @@
-"""Following: no gap, no duplicate, only one's own subtree, within one bound for everybody, and nothing left behind."""
+"""Following: no gap, no duplicate, only the subtree of the run, bounded memory, nothing left behind."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> int:
     return 4000
 
 
-def test_a_follower_far_behind_reads_the_store_and_catches_up(tmp_path: Path, small_memory: int) -> None:
+def test_follower_far_behind_catches_up_from_store(tmp_path: Path, small_memory: int) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
             for begin in range(0, 3 * PAGE, 100):
                 await log.journal.write([note("r1", "r1", str(n)) for n in range(begin, begin + 100)])
-            assert texts(await log.told(run, wait=False)) == [str(n) for n in range(3 * PAGE)]
-            follower = asyncio.create_task(log.told(run))
+            assert texts(await log.followed(run, wait=False)) == [str(n) for n in range(3 * PAGE)]
+            follower = asyncio.create_task(log.followed(run))
             await log.say("r1", "r1", "last")
             await log.end("r1", "r1")
             got = await asyncio.wait_for(follower, 10)
@@ -61,7 +61,7 @@ def test_follower_from_creation_needs_no_store(tmp_path: Path) -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
             log.hub._read = SimpleNamespace(parent=None)  # type: ignore[assignment]  # a read would fail
-            follower = asyncio.create_task(log.told(run))
+            follower = asyncio.create_task(log.followed(run))
             await log.say("r1", "r1", "first")
             await log.end("r1", "r1")
             assert seqs(await asyncio.wait_for(follower, 10)) == [1, 2, 3]
@@ -80,7 +80,7 @@ async def read_slowly(log: EventLog, run: Run, after: int, pauses: int) -> list[
 
 
 @pytest.mark.parametrize("memory", [2000, 60_000, 8 * 1024**2])
-def test_no_gap_and_no_duplicate_while_others_publish(
+def test_concurrent_publishing_causes_no_gap_or_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
 ) -> None:
     """Followers of the root, the loop and each leaf, quick and slow, from the start and from the middle."""
@@ -128,7 +128,7 @@ def test_follower_sees_exactly_its_subtree(tmp_path: Path, monkeypatch: pytest.M
             root = await log.create("rroot", 1)
             loop = await log.create("rloop", 2, "rroot", "rroot")
             leaf = await log.create("rleaf1", 3, "rloop", "rroot")
-            followers = {run.id: asyncio.create_task(log.told(run)) for run in (root, loop, leaf)}
+            followers = {run.id: asyncio.create_task(log.followed(run)) for run in (root, loop, leaf)}
             await log.say("rleaf1", "rroot", "one")
             await log.create("rleafchild", 4, "rleaf1", "rroot")
             await log.say("rleafchild", "rroot", "child")
@@ -145,12 +145,12 @@ def test_follower_sees_exactly_its_subtree(tmp_path: Path, monkeypatch: pytest.M
                 "rloop": ["one", "child", "two"],
                 "rleaf1": ["one", "child"],
             }
-            assert texts(await log.told(loop)) == ["one", "child", "two"]
+            assert texts(await log.followed(loop)) == ["one", "child", "two"]
 
     asyncio.run(scene())
 
 
-def test_follower_gets_unpublished_commits_before_it_ends(tmp_path: Path) -> None:
+def test_follower_gets_unpublished_commits(tmp_path: Path) -> None:
     """The store is a moment ahead of the hub; a run that has ended there must not lose its last event."""
 
     async def scene() -> None:
@@ -180,7 +180,7 @@ def test_follower_gets_unpublished_commits_before_it_ends(tmp_path: Path) -> Non
     asyncio.run(scene())
 
 
-def test_what_is_kept_stays_within_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_hub_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "RECENT_BYTES", 50_000)
 
     async def scene() -> None:
@@ -201,8 +201,8 @@ def test_what_is_kept_stays_within_its_bound(tmp_path: Path, monkeypatch: pytest
     asyncio.run(scene())
 
 
-def test_a_page_is_bounded_however_far_behind_a_follower_is(tmp_path: Path) -> None:
-    """A slow reader holds one page; the rest waits in the store or in what everybody shares."""
+def test_page_of_a_slow_follower_is_bounded(tmp_path: Path) -> None:
+    """A slow reader holds one page; the rest stays in the store or in the shared memory."""
     big = "x" * 60_000
 
     async def scene() -> None:
@@ -223,7 +223,7 @@ def test_a_page_is_bounded_however_far_behind_a_follower_is(tmp_path: Path) -> N
     asyncio.run(scene())
 
 
-def test_a_page_far_behind_costs_no_copy_of_the_history() -> None:
+def test_page_is_made_without_copying_the_history() -> None:
     history = deque(EventLine(seq, "r1", "text", b"") for seq in range(100_000))
 
     def seconds(work: Callable[[], object]) -> float:
@@ -236,19 +236,19 @@ def test_a_page_far_behind_costs_no_copy_of_the_history() -> None:
     assert min(seconds(lambda: hub_module._page(history, -1)) for _ in range(5)) < copied / 2
 
 
-def test_a_thousand_followers_come_and_go_and_leave_nothing_behind(tmp_path: Path) -> None:
+def test_cancelled_followers_leave_nothing_behind(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             runs = [await log.create(f"r{number}", number) for number in range(1, 11)]
             for _ in range(10):
-                tasks = [asyncio.create_task(log.told(runs[n % 10])) for n in range(100)]
+                tasks = [asyncio.create_task(log.followed(runs[n % 10])) for n in range(100)]
                 await until(lambda: waiting(log) == 100, "a hundred followers")
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 assert log.hub._waiting == {}
             await log.say("r1", "r1", "still served")
-            assert "still served" in texts(await log.told(runs[0], wait=False))
+            assert "still served" in texts(await log.followed(runs[0], wait=False))
 
     asyncio.run(scene())
 
@@ -266,11 +266,11 @@ def test_heartbeat_is_an_empty_page(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_closing_lets_every_follower_go(tmp_path: Path) -> None:
+def test_close_ends_every_follower(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
-            followers = [asyncio.create_task(log.told(run)) for _ in range(10)]
+            followers = [asyncio.create_task(log.followed(run)) for _ in range(10)]
             await until(lambda: waiting(log) == 10, "ten followers")
             log.hub.close()
             assert [seqs(got) for got in await asyncio.wait_for(asyncio.gather(*followers), 5)] == [[1]] * 10
@@ -278,12 +278,14 @@ def test_closing_lets_every_follower_go(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_last_text_of_a_run_is_known_while_live(tmp_path: Path) -> None:
+def test_last_text_is_known_while_run_is_live(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             await log.create("r1", 1)
             await log.say("r1", "r1", "first", "second" * 100)
             assert log.hub.last == {"r1": ("second" * 100)[:200]}
+            await log.journal.write([said("r1", "text", "r1", text="looking", parent="t1", agent="Explore")])
+            assert log.hub.last == {"r1": "Explore: looking"}
             await log.end("r1", "r1")
             assert log.hub.last == {}
 

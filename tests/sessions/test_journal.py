@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from store.sample_events import created, ended, said
 from workflows.engine_fixture import note, open_event_log
 
@@ -14,7 +16,7 @@ from hocket.model import Status
 from hocket.store import Committed, NewRun
 
 
-def test_a_write_returns_when_it_is_stored_alive_and_told(tmp_path: Path) -> None:
+def test_write_returns_after_store_and_listeners(tmp_path: Path) -> None:
     async def scene() -> None:
         told: list[Committed] = []
         async with open_event_log(tmp_path / "db") as log:
@@ -33,7 +35,26 @@ def test_a_write_returns_when_it_is_stored_alive_and_told(tmp_path: Path) -> Non
     asyncio.run(scene())
 
 
-def test_concurrent_writes_are_told_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_applied_seq_is_not_ahead_of_the_runs(tmp_path: Path) -> None:
+    """A follower that begins behind it must get the end of a run that is shown as live."""
+
+    async def scene() -> None:
+        async with open_event_log(tmp_path / "db") as log:
+            await log.create("r1", 1)
+            before = log.journal.read.last_seq()
+            write = asyncio.ensure_future(log.journal.write([ended("r1")]))
+            await asyncio.sleep(0)
+            deadline = time.monotonic() + PATIENCE
+            while log.journal.read.last_seq() == before:  # The loop waits, so nothing is applied.
+                assert time.monotonic() < deadline
+            assert (log.journal.applied_seq, "r1" in log.journal.live) == (before, True)
+            await write
+            assert (log.journal.applied_seq, "r1" in log.journal.live) == (before + 1, False)
+
+    asyncio.run(scene())
+
+
+def test_concurrent_writes_are_published_in_sequence(tmp_path: Path) -> None:
     async def scene() -> None:
         numbers: list[int] = []
         async with open_event_log(tmp_path / "db") as log:
@@ -46,7 +67,7 @@ def test_concurrent_writes_are_told_in_the_order_of_their_numbers(tmp_path: Path
     asyncio.run(scene())
 
 
-def test_a_refused_write_is_told_to_its_own_caller_alone(tmp_path: Path) -> None:
+def test_refused_write_fails_only_its_caller(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             await log.create("r1", 1)
@@ -80,7 +101,7 @@ def test_write_of_a_cancelled_caller_is_committed(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_what_is_alive_is_known_again_after_a_restart(tmp_path: Path) -> None:
+def test_live_runs_are_known_after_a_restart(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             await log.create("r1", 1)

@@ -26,14 +26,14 @@ say(type="result", subtype="success", is_error=False, result="done it", session_
 sys.stdin.read()
 """
 WHOLE = ["run.created", "run.started", "session", "turn.started", "usage", "turn.ended", "run.ended"]
-AT_DOOR = SPEAKING + "open('door').read()\n"
+WAITS_AT_GATE = SPEAKING + "open('gate').read()\n"
 
 
 @pytest.fixture(autouse=True)
-def doors(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def gates(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FIFOs that the agent waits at. Without the periodic scan, which would hide a missed notification."""
     monkeypatch.setattr("hocket.sessions.supervisor.SCAN_EVERY", 60.0)
-    for name in ("begin", "door"):
+    for name in ("begin", "gate"):
         os.mkfifo(project / name)
 
 
@@ -44,7 +44,7 @@ async def begun(runner: EngineRunner) -> Run:
     return run
 
 
-async def let_go(runner: EngineRunner) -> Run:
+async def input_ended(runner: EngineRunner) -> Run:
     """A run that has said all, and whose input has ended."""
     run = await begun(runner)
     place = str(runner.engine.directory(run))
@@ -52,35 +52,35 @@ async def let_go(runner: EngineRunner) -> Run:
     return run
 
 
-async def told(runner: EngineRunner, run: Run, kind: str) -> int:
+async def count_events(runner: EngineRunner, run: Run, kind: str) -> int:
     return sum(event["type"] == kind for event in await runner.events(run))
 
 
 def test_last_words_are_recorded_before_a_slow_end(home: Path, project: Path, agent: Bin) -> None:
-    agent("claude", AT_DOOR)
+    agent("claude", WAITS_AT_GATE)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            run = await let_go(runner)
+            run = await input_ended(runner)
             async for lines in runner.engine.follow(run, 0):
                 if any(line.type == "turn.ended" for line in lines):
                     break
             assert not runner.engine.find(run.id).ended
-            await asyncio.to_thread((project / "door").write_text, "")
+            await asyncio.to_thread((project / "gate").write_text, "")
             assert (await runner.wait(run)).result == "done it"
-            assert await told(runner, run, "turn.ended") == 1
+            assert await count_events(runner, run, "turn.ended") == 1
 
     asyncio.run(scene())
 
 
 def test_last_words_survive_a_new_server(home: Path, project: Path, agent: Bin) -> None:
-    agent("claude", AT_DOOR)
+    agent("claude", WAITS_AT_GATE)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            run = await let_go(runner)
+            run = await input_ended(runner)
         async with engine_runner(home, project) as runner:
-            await asyncio.to_thread((project / "door").write_text, "")
+            await asyncio.to_thread((project / "gate").write_text, "")
             over = await runner.wait(run)
             assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
             assert [event["type"] for event in await runner.events(run)] == WHOLE
@@ -89,11 +89,11 @@ def test_last_words_survive_a_new_server(home: Path, project: Path, agent: Bin) 
 
 
 def test_last_words_survive_a_stop(home: Path, project: Path, agent: Bin) -> None:
-    agent("claude", AT_DOOR)
+    agent("claude", WAITS_AT_GATE)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            run = await let_go(runner)
+            run = await input_ended(runner)
             await runner.engine.stop(run)
             over = runner.engine.find(run.id)
             assert (over.result, over.cost_usd, over.ended) == ("done it", 0.5, True)
@@ -105,11 +105,11 @@ def test_last_words_survive_a_stop(home: Path, project: Path, agent: Bin) -> Non
 
 
 def test_last_words_survive_a_killed_keeper(home: Path, project: Path, agent: Bin) -> None:
-    agent("claude", AT_DOOR)
+    agent("claude", WAITS_AT_GATE)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            run = await let_go(runner)
+            run = await input_ended(runner)
             known = files.read_pid(str(runner.engine.directory(run)))
             assert known is not None
             os.kill(known.keeper, signal.SIGKILL)

@@ -39,18 +39,18 @@ def run_at(depth: int, kind: Kind = Kind.LEAF) -> Run:
         (run_at(5, Kind.LOOP), 5),
     ],
 )
-def test_only_an_agent_that_starts_an_agent_adds_depth(parent: Run | None, depth: int) -> None:
+def test_only_agents_add_depth(parent: Run | None, depth: int) -> None:
     assert depth_below(parent, Limits(depth=5)) == depth
 
 
 @pytest.mark.req("S3-57")
-def test_one_below_the_deepest_is_refused_by_name() -> None:
+def test_start_below_the_depth_limit_is_refused() -> None:
     with pytest.raises(LimitReached, match="depth 6 is over the limit of 5") as caught:
         depth_below(run_at(5), Limits(depth=5))
     assert "config.toml" in (caught.value.hint or "")
 
 
-def test_children_count_for_agents_and_not_for_chains() -> None:
+def test_child_limit_applies_to_agents_only() -> None:
     check_children(None, 99, 1, Limits(children=1))
     check_children(run_at(0, Kind.CHAIN), 99, 1, Limits(children=1))
     check_children(run_at(0), 7, 1, Limits(children=8))
@@ -65,13 +65,13 @@ def test_children_count_for_agents_and_not_for_chains() -> None:
     ("live", "wanted", "limit", "remedy"),
     [(6, 3, 8, "Wait until"), (1, 9, 8, "Make the group smaller")],
 )
-def test_too_many_children_are_told_with_what_would_help(live: int, wanted: int, limit: int, remedy: str) -> None:
+def test_too_many_children_error_has_a_hint(live: int, wanted: int, limit: int, remedy: str) -> None:
     with pytest.raises(LimitReached) as refused:
         check_children(run_at(0), live, wanted, Limits(children=limit))
     assert (refused.value.hint or "").startswith(remedy)
 
 
-def test_too_little_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
+def test_too_little_disk_is_refused(tmp_path: Path) -> None:
     check_disk(tmp_path, Limits(min_free_mb=1))
     with pytest.raises(DiskLow, match=str(tmp_path)) as caught:
         check_disk(tmp_path, Limits(min_free_mb=2**42))
@@ -82,7 +82,7 @@ def test_too_little_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S3-57")
-def test_agents_nest_down_to_the_limit_and_not_one_deeper(home: Path, project: Path, agent: Bin) -> None:
+def test_nested_starts_stop_at_the_depth_limit(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -93,9 +93,9 @@ def test_agents_nest_down_to_the_limit_and_not_one_deeper(home: Path, project: P
             assert [run.depth for run in line] == [0, 1, 2, 3]
             assert [run.parent for run in line] == [None, *(run.id for run in line[:-1])]
             assert {run.root for run in line} == {line[0].id}
-            for wish in ({"agent": "sleeper"}, {"dsl": "sleeper:2"}):
+            for options in ({"agent": "sleeper"}, {"dsl": "sleeper:2"}):
                 with pytest.raises(LimitReached, match="depth"):
-                    await runner.engine.start(runner.request(**wish), None, line[-1])
+                    await runner.engine.start(runner.request(**options), None, line[-1])
             chain = await runner.chain("sleeper", parent=line[2])
             assert (chain.kind, chain.depth) == (Kind.CHAIN, 3)
             await stop_all(runner.engine)
@@ -105,7 +105,7 @@ def test_agents_nest_down_to_the_limit_and_not_one_deeper(home: Path, project: P
     asyncio.run(scene())
 
 
-def test_fifty_starts_fill_the_places_exactly(home: Path, project: Path, agent: Bin) -> None:
+def test_concurrent_starts_fill_the_child_limit_exactly(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
@@ -114,17 +114,17 @@ def test_fifty_starts_fill_the_places_exactly(home: Path, project: Path, agent: 
             outcomes = await asyncio.gather(
                 *(runner.start("sleeper", parent=parent) for _ in range(50)), return_exceptions=True
             )
-            born = [outcome for outcome in outcomes if isinstance(outcome, Run)]
+            started = [outcome for outcome in outcomes if isinstance(outcome, Run)]
             refused = [outcome for outcome in outcomes if isinstance(outcome, LimitReached)]
-            assert (len(born), len(refused)) == (8, 42)
+            assert (len(started), len(refused)) == (8, 42)
             assert all("children" in error.message for error in refused)
             assert len(runner.engine.read.recent(100)) == 9
-            for child in born:
+            for child in started:
                 await runner.running(child)
             assert len(list((home / "runs").glob("*/*"))) == 9
             assert runner.engine._starter.reserved_directories == set()
             # A place that has become free can be taken again, and only that one.
-            await runner.engine.stop(born[0])
+            await runner.engine.stop(started[0])
             again = await runner.start("sleeper", parent=parent)
             with pytest.raises(LimitReached):
                 await runner.start("sleeper", parent=parent)
@@ -134,7 +134,7 @@ def test_fifty_starts_fill_the_places_exactly(home: Path, project: Path, agent: 
     asyncio.run(scene())
 
 
-def test_chain_counts_by_its_widest_group_after_a_restart(home: Path, project: Path, agent: Bin) -> None:
+def test_chain_counts_by_its_widest_group(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
     three, wide = "sleeper -> (sleeper, sleeper:2, sleeper)", "(sleeper, sleeper, sleeper, sleeper, sleeper)"
 
@@ -166,7 +166,7 @@ def test_chain_counts_by_its_widest_group_after_a_restart(home: Path, project: P
     asyncio.run(second(asyncio.run(first())))
 
 
-def test_a_child_that_is_just_being_born_is_counted_once(home: Path, project: Path, agent: Bin) -> None:
+def test_child_being_started_is_counted_once(home: Path, project: Path, agent: Bin) -> None:
     """Between its commit and the return to its starter it is both alive and on its way."""
     agent("sleeper", SLEEPER)
 

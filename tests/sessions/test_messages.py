@@ -1,4 +1,4 @@
-"""Talking to a run: what is said arrives once, is recorded once, and outlives whoever said it."""
+"""Messages to a run: each arrives once, is recorded once, and survives its sender."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def claude(home: Path, project: Path) -> Path:
     return install(home.parent / "play", script, home.parent / "state")
 
 
-class Table(EngineRunner):
-    """A runner whose agents are talked to."""
+class MessageRunner(EngineRunner):
+    """A runner that sends messages to its agents."""
 
-    async def begin(self, claude: Path, prompt: str, **wish: Any) -> Run:
-        return await self._begin(claude, self.request(agent="planner", prompt=prompt, **wish))
+    async def begin(self, claude: Path, prompt: str, **options: Any) -> Run:
+        return await self._begin(claude, self.request(agent="planner", prompt=prompt, **options))
 
-    async def begin_chain(self, claude: Path, dsl: str, prompt: str, **wish: Any) -> Run:
-        return await self._begin(claude, self.request(dsl=dsl, prompt=prompt, **wish))
+    async def begin_chain(self, claude: Path, dsl: str, prompt: str, **options: Any) -> Run:
+        return await self._begin(claude, self.request(dsl=dsl, prompt=prompt, **options))
 
     async def _begin(self, claude: Path, request: StartRequest) -> Run:
         env = {**request.environment, "HOCKET_CLAUDE": str(claude), "HOME": str(claude.parent / "user")}
@@ -75,83 +75,83 @@ class Table(EngineRunner):
         raise AssertionError(f"{kind} was not heard {times} times: {[event['type'] for event in found]}")
 
 
-def at(runner: EngineRunner) -> Table:
-    runner.__class__ = Table
-    assert isinstance(runner, Table)
+def message_runner(runner: EngineRunner) -> MessageRunner:
+    runner.__class__ = MessageRunner
+    assert isinstance(runner, MessageRunner)
     return runner
 
 
-def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path, claude: Path) -> None:
+def test_first_answer_to_a_question_counts(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.begin(claude, "ask me", on_question="ask")
-            (question,) = [e["data"] for e in await table.heard(run, "question") if e["type"] == "question"]
-            now = table.engine.find(run.id)
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.begin(claude, "ask me", on_question="ask")
+            (question,) = [e["data"] for e in await runner.heard(run, "question") if e["type"] == "question"]
+            now = runner.engine.find(run.id)
             assert (now.status, now.needs_you, now.open_questions[0]["id"]) == (Status.WAITING, True, question["id"])
-            answers = (table.engine.answer(run, None, allow, None, "operator") for allow in (True, False, True))
+            answers = (runner.engine.answer(run, None, allow, None, "operator") for allow in (True, False, True))
             said = await asyncio.gather(*answers, return_exceptions=True)
             assert sum(isinstance(one, dict) for one in said) == 1
             assert sum(isinstance(one, Conflict) for one in said) == 2
-            ended = await table.wait(run)
+            ended = await runner.wait(run)
             winner = next(allow for allow, one in zip((True, False, True), said, strict=True) if isinstance(one, dict))
             assert (ended.status, ended.result) == (Status.DONE, "allowed" if winner else "denied")
-            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
+            assert sum(event["type"] == "answer" for event in await runner.events(run)) == 1
             with pytest.raises(Conflict):
-                await table.engine.answer(run, None, True, None, "late")
+                await runner.engine.answer(run, None, True, None, "late")
 
-            again = await table.begin(claude, "ask me", on_question="ask")
-            await table.heard(again, "question")
-            same = [await table.engine.answer(again, None, True, None, "me", "key") for _ in range(2)]
-            await table.wait(again)
-            same.append(await table.engine.answer(again, None, True, None, "me", "key"))
+            again = await runner.begin(claude, "ask me", on_question="ask")
+            await runner.heard(again, "question")
+            same = [await runner.engine.answer(again, None, True, None, "me", "key") for _ in range(2)]
+            await runner.wait(again)
+            same.append(await runner.engine.answer(again, None, True, None, "me", "key"))
             assert same == [same[0]] * 3
-            assert sum(event["type"] == "answer" for event in await table.events(again)) == 1
+            assert sum(event["type"] == "answer" for event in await runner.events(again)) == 1
 
     asyncio.run(scene())
 
 
-def test_unrecorded_input_is_recorded_by_the_next_server(home: Path, project: Path, claude: Path) -> None:
-    """The server dies after the agent has its line and before anybody wrote down that there was one."""
+def test_unrecorded_input_is_recorded_by_next_server(home: Path, project: Path, claude: Path) -> None:
+    """The server dies after the agent got its line and before the input was recorded."""
 
     async def first() -> tuple[Run, Run]:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            told = await table.begin(claude, "hang", session=True)
-            asking = await table.begin(claude, "ask me", session=True, on_question="ask")
-            await table.heard(told, "text")
-            (question,) = [e["data"] for e in await table.heard(asking, "question") if e["type"] == "question"]
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            told = await runner.begin(claude, "hang", session=True)
+            asking = await runner.begin(claude, "ask me", session=True, on_question="ask")
+            await runner.heard(told, "text")
+            (question,) = [e["data"] for e in await runner.heard(asking, "question") if e["type"] == "question"]
         # Not before it is gone: it would read, and record, how the agent goes on.
         message = {"kind": "message", "id": "k", "text": "first"}
-        unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
+        unrecorded(runner, told, "message:k", claude_talk.message("first"), "input", message)
         answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
         line = claude_talk.answer(question, Answer(True))
-        unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
+        unrecorded(runner, asking, f"answer:{question['id']}", line, "answer", answer)
         return told, asking
 
     async def second(told: Run, asking: Run) -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            await table.heard(told, "input")
-            await table.engine.send(told, "first", "k")  # as a client that heard nothing would say it again
-            assert sum(event["type"] == "input" for event in await table.events(told)) == 1
-            heard = [event["type"] for event in await table.heard(asking, "turn.ended")]
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            await runner.heard(told, "input")
+            await runner.engine.send(told, "first", "k")  # as a client without a response would repeat it
+            assert sum(event["type"] == "input" for event in await runner.events(told)) == 1
+            heard = [event["type"] for event in await runner.heard(asking, "turn.ended")]
             assert heard.index("answer") < heard.index("turn.ended")
-            assert (table.engine.find(asking.id).status, table.engine.find(asking.id).needs_you) == (
+            assert (runner.engine.find(asking.id).status, runner.engine.find(asking.id).needs_you) == (
                 Status.WAITING,
                 False,
             )
-            again = await table.engine.answer(asking, None, True, None, "me", "a")
+            again = await runner.engine.answer(asking, None, True, None, "me", "a")
             assert again["allow"] is True
-            assert sum(event["type"] == "answer" for event in await table.events(asking)) == 1
-            await stop_all(table.engine)
+            assert sum(event["type"] == "answer" for event in await runner.events(asking)) == 1
+            await stop_all(runner.engine)
 
     runs = asyncio.run(first())
     asyncio.run(second(*runs))
 
 
-def unrecorded(table: Table, run: Run, id: str, line: str, kind: str, data: dict[str, Any]) -> None:
-    place = str(table.engine.directory(run))
+def unrecorded(runner: MessageRunner, run: Run, id: str, line: str, kind: str, data: dict[str, Any]) -> None:
+    place = str(runner.engine.directory(run))
     assert files.append_input(place, id, line, False, {"type": kind, "data": data}) == "added"
     assert files.ring(place, files.BELL_INPUT)
 
@@ -160,10 +160,10 @@ def test_unrecorded_answer_is_recorded_when_repeated(
     home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.begin(claude, "ask me", session=True, on_question="ask")
-            await table.heard(run, "question")
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.begin(claude, "ask me", session=True, on_question="ask")
+            await runner.heard(run, "question")
             write = Journal.write
 
             async def full(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
@@ -174,108 +174,108 @@ def test_unrecorded_answer_is_recorded_when_repeated(
             with monkeypatch.context() as patch:
                 patch.setattr(Journal, "write", full)
                 with pytest.raises(StoreError):
-                    await table.engine.answer(run, None, True, None, "me", "a")
-            question = table.engine.find(run.id).open_questions
+                    await runner.engine.answer(run, None, True, None, "me", "a")
+            question = runner.engine.find(run.id).open_questions
             if question:  # unless its turn is over by now
                 with pytest.raises(Conflict):
-                    await table.engine.answer(run, None, True, None, "me", "another")
-            await table.engine.answer(run, None, True, None, "me", "a")
-            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
-            await stop_all(table.engine)
+                    await runner.engine.answer(run, None, True, None, "me", "another")
+            await runner.engine.answer(run, None, True, None, "me", "a")
+            assert sum(event["type"] == "answer" for event in await runner.events(run)) == 1
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
 
-def test_an_open_question_outlives_the_server(home: Path, project: Path, claude: Path) -> None:
+def test_open_question_survives_a_restart(home: Path, project: Path, claude: Path) -> None:
     async def first() -> Run:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.begin(claude, "ask me", on_question="ask")
-            await table.heard(run, "question")
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.begin(claude, "ask me", on_question="ask")
+            await runner.heard(run, "question")
             return run
 
     async def second(run: Run) -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            assert table.engine.find(run.id).needs_you
-            await table.engine.answer(run, None, False, "not today", "me")
-            ended = await table.wait(run)
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            assert runner.engine.find(run.id).needs_you
+            await runner.engine.answer(run, None, False, "not today", "me")
+            ended = await runner.wait(run)
             assert (ended.status, ended.result) == (Status.DONE, "denied")
 
     run = asyncio.run(first())
     asyncio.run(second(run))
 
 
-def test_question_below_a_chain_is_answered_by_the_chain(home: Path, project: Path, claude: Path) -> None:
+def test_question_below_a_chain_is_answered_there(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            chain = await table.begin_chain(claude, "planner:2", "ask me", on_question="ask")
-            await table.heard(chain, "question")
-            said = await table.engine.answer(chain, None, True, None, "me", "first")
-            assert table.engine.find(said["run"]).step == 0
-            await table.heard(chain, "question", 2)
-            # Who asks again what became of the first answer must not answer the next question with it.
-            assert await table.engine.answer(chain, None, True, None, "me", "first") == said
-            assert sum(event["type"] == "answer" for event in await table.events(chain)) == 1
-            await table.engine.answer(chain, None, False, None, "me")
-            ended = await table.wait(chain)
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            chain = await runner.begin_chain(claude, "planner:2", "ask me", on_question="ask")
+            await runner.heard(chain, "question")
+            said = await runner.engine.answer(chain, None, True, None, "me", "first")
+            assert runner.engine.find(said["run"]).step == 0
+            await runner.heard(chain, "question", 2)
+            # A repeated request with the key of the first answer must not answer the next question.
+            assert await runner.engine.answer(chain, None, True, None, "me", "first") == said
+            assert sum(event["type"] == "answer" for event in await runner.events(chain)) == 1
+            await runner.engine.answer(chain, None, False, None, "me")
+            ended = await runner.wait(chain)
             assert (ended.status, ended.reason, ended.result) == (Status.FAILED, Reason.MAX_ITERATIONS, "denied")
             with pytest.raises(Conflict):
-                await table.engine.answer(chain, None, True, None, "late")
+                await runner.engine.answer(chain, None, True, None, "late")
 
     asyncio.run(scene())
 
 
 @pytest.mark.req("S1-45")
-def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Path, claude: Path) -> None:
+def test_unanswerable_question_fails_or_is_denied(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            ended = await table.wait(await table.begin(claude, "ask me", on_question="fail"))
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            ended = await runner.wait(await runner.begin(claude, "ask me", on_question="fail"))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
-            ended = await table.wait(await table.begin(claude, "ask me", on_question="deny"))
+            ended = await runner.wait(await runner.begin(claude, "ask me", on_question="deny"))
             assert (ended.status, ended.result) == (Status.DONE, "denied")
 
     asyncio.run(scene())
 
 
-def test_a_session_has_turns_until_it_is_stopped(home: Path, project: Path, claude: Path) -> None:
+def test_session_has_turns_until_it_is_stopped(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.begin(claude, "first", session=True)
-            await table.heard(run, "turn.ended")
-            idle = table.engine.find(run.id)
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.begin(claude, "first", session=True)
+            await runner.heard(run, "turn.ended")
+            idle = runner.engine.find(run.id)
             assert (idle.status, idle.needs_you, idle.result, idle.cost_usd) == (Status.WAITING, False, "one", 0.5)
             assert idle.session_id == session_of(run.id)
-            await table.engine.send(run, "second", "k2")
-            await table.heard(run, "turn.ended", 2)
-            again = table.engine.find(run.id)
+            await runner.engine.send(run, "second", "k2")
+            await runner.heard(run, "turn.ended", 2)
+            again = runner.engine.find(run.id)
             assert (again.result, again.pid, again.cost_usd) == ("two", idle.pid, 0.75)
-            await table.engine.send(run, "hang on", "k3")
-            await table.heard(run, "text", 3)
-            assert table.engine.find(run.id).status is Status.RUNNING
-            await table.engine.interrupt(run, "i1")
-            await table.heard(run, "turn.ended", 3)
-            assert table.engine.find(run.id).status is Status.WAITING
-            await table.engine.stop(run)
-            ended = table.engine.find(run.id)
+            await runner.engine.send(run, "hang on", "k3")
+            await runner.heard(run, "text", 3)
+            assert runner.engine.find(run.id).status is Status.RUNNING
+            await runner.engine.interrupt(run, "i1")
+            await runner.heard(run, "turn.ended", 3)
+            assert runner.engine.find(run.id).status is Status.WAITING
+            await runner.engine.stop(run)
+            ended = runner.engine.find(run.id)
             assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)
             with pytest.raises(Conflict):
-                await table.engine.send(run, "more", "k4")
+                await runner.engine.send(run, "more", "k4")
 
     asyncio.run(scene())
 
 
 def test_finished_run_takes_no_more_input(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.begin(claude, "first")
-            ended = await table.wait(run)
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.begin(claude, "first")
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason, ended.result) == (Status.DONE, Reason.EXIT, "one")
-            place = str(table.engine.directory(run))
+            place = str(runner.engine.directory(run))
             assert files.append_input(place, "late", "x\n") == "closed"
 
     asyncio.run(scene())
@@ -283,92 +283,92 @@ def test_finished_run_takes_no_more_input(home: Path, project: Path, claude: Pat
 
 def test_only_an_ended_session_run_is_resumed(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            run = await table.wait(await table.begin(claude, "first"))
-            new = await table.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
-            same = await table.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            run = await runner.wait(await runner.begin(claude, "first"))
+            new = await runner.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
+            same = await runner.engine.tasks.resume(run, ResumeRequest(prompt="second"), "key")
             assert new.id == same.id != run.id
             assert new.resumed_from == run.id
-            ended = await table.wait(new)
+            ended = await runner.wait(new)
             assert (ended.status, ended.result, ended.cost_usd) == (Status.DONE, "two", 0.25)
             assert ended.session_id == session_of(new.id) != run.session_id
             # And once more, from the one that was itself resumed.
-            third = await table.wait(await table.engine.tasks.resume(ended, ResumeRequest(prompt="first")))
+            third = await runner.wait(await runner.engine.tasks.resume(ended, ResumeRequest(prompt="first")))
             assert (third.status, third.resumed_from, third.cost_usd) == (Status.DONE, ended.id, 0.5)
-            live = await table.begin(claude, "hang")
+            live = await runner.begin(claude, "hang")
             with pytest.raises(Conflict):
-                await table.engine.tasks.resume(live, ResumeRequest())
-            chain = await table.wait(await table.chain("true"))
+                await runner.engine.tasks.resume(live, ResumeRequest())
+            chain = await runner.wait(await runner.chain("true"))
             with pytest.raises(Conflict):
-                await table.engine.tasks.resume(chain, ResumeRequest())
-            alone = await table.wait(await table.begin_chain(claude, "true -> planner", "first"))
-            below = [one for one in table.engine.read.below(alone.id) if one.session_id]
-            again = await table.wait(await table.engine.tasks.resume(alone, ResumeRequest(prompt="second")))
+                await runner.engine.tasks.resume(chain, ResumeRequest())
+            alone = await runner.wait(await runner.begin_chain(claude, "true -> planner", "first"))
+            below = [one for one in runner.engine.read.below(alone.id) if one.session_id]
+            again = await runner.wait(await runner.engine.tasks.resume(alone, ResumeRequest(prompt="second")))
             assert ([again.resumed_from], again.result) == ([one.id for one in below], "two")
-            twice = await table.wait(await table.begin_chain(claude, "planner -> planner", "first"))
+            twice = await runner.wait(await runner.begin_chain(claude, "planner -> planner", "first"))
             with pytest.raises(Conflict, match="2 sessions"):
-                await table.engine.tasks.resume(twice, ResumeRequest())
-            await stop_all(table.engine)
+                await runner.engine.tasks.resume(twice, ResumeRequest())
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
 
 @pytest.mark.req("S2-67")
-def test_a_failure_says_what_the_agent_said_about_it(home: Path, project: Path, claude: Path) -> None:
+def test_failure_has_the_error_of_the_agent(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            limited = await table.wait(await table.begin(claude, "fail"))
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            limited = await runner.wait(await runner.begin(claude, "fail"))
             assert (limited.status, limited.reason) == (Status.FAILED, Reason.RATE_LIMITED)
             assert "too much" in (limited.error or "")
-            gone = await table.wait(await table.begin(claude, "exit"))
+            gone = await runner.wait(await runner.begin(claude, "exit"))
             assert (gone.status, gone.reason, gone.exit_code) == (Status.FAILED, Reason.EXIT, 3)
-            refused = await table.wait(await table.begin(claude, "first", args=("--no-such-flag",)))
+            refused = await runner.wait(await runner.begin(claude, "first", args=("--no-such-flag",)))
             assert (refused.status, refused.reason) == (Status.FAILED, Reason.EXIT)
             assert "--no-such-flag" in (refused.error or "")
 
     asyncio.run(scene())
 
 
-def test_a_long_line_of_an_agent_is_read_whole(home: Path, project: Path, claude: Path) -> None:
+def test_long_output_line_is_read_whole(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            ended = await table.wait(await table.begin(claude, "long"))
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            ended = await runner.wait(await runner.begin(claude, "long"))
             assert (ended.status, ended.reason) == (Status.DONE, Reason.EXIT)
             assert len(ended.result or "") == 64 * 1024
 
     asyncio.run(scene())
 
 
-def test_what_cannot_be_told_anything_says_so(home: Path, project: Path, claude: Path) -> None:
+def test_message_to_unsuitable_run_is_refused(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            table = at(runner)
-            sleeper = await table.start("sleep", args=("60",))
+        async with engine_runner(home, project) as base:
+            runner = message_runner(base)
+            sleeper = await runner.start("sleep", args=("60",))
             for attempt in (
-                table.engine.send(sleeper, "hello", "k"),
-                table.engine.interrupt(sleeper, "k"),
+                runner.engine.send(sleeper, "hello", "k"),
+                runner.engine.interrupt(sleeper, "k"),
             ):
                 with pytest.raises(Conflict, match="does not read messages"):
                     await attempt
             with pytest.raises(Conflict, match="no open question"):
-                await table.engine.answer(sleeper, None, True, None, "me")
+                await runner.engine.answer(sleeper, None, True, None, "me")
             with pytest.raises(UsageError, match="reads no messages"):
-                await table.start("sleep", args=("60",), session=True)
+                await runner.start("sleep", args=("60",), session=True)
             with pytest.raises(UsageError, match="single agent"):
-                await table.chain("sleep", session=True)
-            run = await table.begin(claude, "hang")
-            await table.heard(run, "text")
+                await runner.chain("sleep", session=True)
+            run = await runner.begin(claude, "hang")
+            await runner.heard(run, "text")
             with pytest.raises(Conflict, match="no open question"):
-                await table.engine.answer(run, None, True, None, "me")
-            await stop_all(table.engine)
+                await runner.engine.answer(run, None, True, None, "me")
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
 
-def test_several_open_questions_are_told_apart() -> None:
+def test_open_questions_are_distinguished_by_id() -> None:
     asked = tuple({"id": name} for name in ("abc", "abd", "x", "xy"))
     run = Run("r1", 1, Kind.LEAF, "a", "claude", None, "r1", 0, "/", time.time(), open_questions=asked)
     assert _meant(run, "x")["id"] == "x"

@@ -1,4 +1,4 @@
-"""Questions that an agent puts in its own words: recorded once, answered once, and the same whenever one looks."""
+"""Questions that an agent asks as text: recorded once, answered once, and always shown the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _sleeper(agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
 
-def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, project: Path) -> None:
+def test_first_answer_to_a_program_is_recorded(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine, run = runner.engine, await sleeper(runner)
@@ -58,7 +58,7 @@ def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, proje
     asyncio.run(scene())
 
 
-def test_late_answer_to_a_chain_quotes_the_first_answer(home: Path, project: Path) -> None:
+def test_late_answer_quotes_the_first_answer(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine = runner.engine
@@ -77,7 +77,7 @@ def test_late_answer_to_a_chain_quotes_the_first_answer(home: Path, project: Pat
     asyncio.run(scene())
 
 
-def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: Path) -> None:
+def test_number_selects_an_option_unless_it_names_one(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             engine, run = runner.engine, await sleeper(runner)
@@ -127,7 +127,7 @@ def test_unattended_question_is_denied_or_ends_the_run(home: Path, project: Path
     asyncio.run(scene())
 
 
-def test_open_question_outlives_the_server_until_its_run_ends(home: Path, project: Path) -> None:
+def test_open_question_lasts_until_its_run_ends(home: Path, project: Path) -> None:
     async def first() -> tuple[Run, str]:
         async with engine_runner(home, project) as runner:
             run = await sleeper(runner)
@@ -150,7 +150,7 @@ def test_open_question_outlives_the_server_until_its_run_ends(home: Path, projec
     asyncio.run(second(*asyncio.run(first())))
 
 
-def test_nobody_fills_the_inbox_alone(home: Path, project: Path) -> None:
+def test_open_questions_of_a_run_are_limited(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             run = await sleeper(runner)

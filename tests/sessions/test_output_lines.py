@@ -99,7 +99,7 @@ def ingest(folder: Path, content: bytes, cuts: list[int], restarts: set[int], lo
     restarts=st.sets(st.integers(0, 8)),
     longest=st.sampled_from([0, SMALL_CHUNK, 3 * SMALL_CHUNK, 1000]),
 )
-def test_any_partition_and_any_restart_gives_the_same_events(
+def test_any_partition_gives_the_same_events(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int], restarts: set[int], longest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -122,9 +122,7 @@ def test_any_partition_and_any_restart_gives_the_same_events(
 
 @settings(max_examples=50, deadline=None)
 @given(content=recordings)
-def test_a_restart_at_every_committed_offset_gives_the_same_events(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_restart_at_any_offset_gives_the_same_events(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "restarted"
     path.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
@@ -162,16 +160,16 @@ def test_lines_of_every_length_are_read_once(tmp_path: Path, content: bytes) -> 
         assert data.get("oversize", False) == (data.get("bytes", 0) > 64 * 1024)
 
 
-def test_nothing_is_read_past_the_final_size(tmp_path: Path) -> None:
+def test_reading_ends_at_the_final_size(tmp_path: Path) -> None:
     """What another process wrote behind the end is not part of the run."""
     path = tmp_path / "out"
-    path.write_bytes(b"mine\nlast words and then somebody else\n")
+    path.write_bytes(b"mine\nlast words and then another process\n")
     ingested = Ingest(path)
     ingested.look(final=len(b"mine\nlast words"))
     assert [line.head for line in ingested.lines] == [b"mine", b"last words"]
 
 
-def test_reading_ends_when_the_file_shrank_or_is_gone(tmp_path: Path) -> None:
+def test_reading_ends_when_file_shrank_or_vanished(tmp_path: Path) -> None:
     path = tmp_path / "out"
     assert read_lines(path, 0, 0, None, 9) == ([], 0, 0, False)
     assert read_lines(path, 7, 0, 99, 9) == ([], 7, 0, False)
@@ -181,7 +179,7 @@ def test_reading_ends_when_the_file_shrank_or_is_gone(tmp_path: Path) -> None:
     assert read_lines(path, 0, 0, 100, 9) == ([], 0, 0, False)
 
 
-def test_the_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
+def test_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "out"
     assert read_tail(path, 5) == b""
     path.write_bytes(b"0123456789")
@@ -189,7 +187,7 @@ def test_the_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
     assert read_tail(path, 99) == b"0123456789"
 
 
-def test_long_file_is_read_on_from_a_line_start(tmp_path: Path) -> None:
+def test_long_file_is_continued_at_a_line_start(tmp_path: Path) -> None:
     """Never from the middle of one: that could be the middle of a secret."""
     path = tmp_path / "out"
     content = b"x" * output_lines.UNREAD + b"\n" + b"y" * 100 + b"\n" + b"z" * 100

@@ -12,7 +12,7 @@ from hocket.errors import DiskLow
 from hocket.sessions.limits import SIZE, SLICE, Reserve, check_disk
 
 
-def test_a_reserve_has_real_blocks_and_is_private(tmp_path: Path) -> None:
+def test_reserve_has_real_blocks_and_is_private(tmp_path: Path) -> None:
     Reserve(tmp_path).make()
     found = (tmp_path / "reserve").stat()
     assert (found.st_size, found.st_mode & 0o777) == (SIZE, 0o600)
@@ -20,7 +20,7 @@ def test_a_reserve_has_real_blocks_and_is_private(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["reserve"]
 
 
-def test_a_reserve_is_kept_while_there_is_room(tmp_path: Path) -> None:
+def test_reserve_is_kept_while_there_is_room(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path)
     reserve.make()
     assert not reserve.make_room()
@@ -28,7 +28,7 @@ def test_a_reserve_is_kept_while_there_is_room(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["reserve"]
 
 
-def test_nothing_is_started_while_the_reserve_is_in_use(tmp_path: Path) -> None:
+def test_start_is_refused_while_reserve_is_used(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path)
     check_disk(tmp_path, Limits(min_free_mb=0))
     reserve.make()
@@ -38,14 +38,14 @@ def test_nothing_is_started_while_the_reserve_is_in_use(tmp_path: Path) -> None:
         check_disk(tmp_path, Limits(min_free_mb=0))
 
 
-def test_a_start_makes_the_reserve_again_once_there_is_room(tmp_path: Path) -> None:
+def test_start_restores_the_reserve(tmp_path: Path) -> None:
     Reserve(tmp_path).make()
     os.truncate(tmp_path / "reserve", 0)
     check_disk(tmp_path, Limits(min_free_mb=0))
     assert (tmp_path / "reserve").stat().st_size == SIZE
 
 
-def test_a_link_in_place_of_the_reserve_is_not_followed(tmp_path: Path) -> None:
+def test_link_instead_of_reserve_is_not_followed(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_bytes(b"x" * 100)
     (tmp_path / "home").mkdir()

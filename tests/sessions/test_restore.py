@@ -1,4 +1,4 @@
-"""A lost database is written anew from the run directories; nothing of the old one is thrown away."""
+"""A lost database is restored from the run directories; nothing of the old one is deleted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_restored_run_has_no_recorded_start(hocket: Hocket, damaged: Path) -> No
     )
 
 
-def test_a_sound_database_is_left_alone(hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_sound_database_is_left_alone(hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("talker", "print('said')")
     hocket("run", "talker")
     hocket("server", "stop")
@@ -119,7 +119,7 @@ def test_unusable_directories_are_counted_and_kept(hocket: Hocket, damaged: Path
     assert (copy / "out").exists()
 
 
-def test_nothing_is_restored_under_a_living_server(hocket: Hocket, home: Path) -> None:
+def test_restore_is_refused_under_a_running_server(hocket: Hocket, home: Path) -> None:
     hocket("ps")
     pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
     refused = hocket("doctor", "--restore")
@@ -177,8 +177,8 @@ def test_tasks_are_restored_with_all_their_parts(hocket: Hocket, agent: Bin, hom
     assert json.loads(hocket("task", "show", new, "--json").stdout)["number"] == 4
 
 
-def test_open_handoff_is_closed_by_its_run_after_restore(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
-    # Nobody follows anybody here: who does would start a server at once, before the database is written anew.
+def test_restored_handoff_is_closed_by_its_run(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
+    # No client follows a run here: it would start a server before the database is restored.
     body = "#!/bin/sh\n{}while ! [ -e {} ]; do sleep 0.02; done\necho {}\n"
     agent("worker", body.format("", world / "worked", "worked"))
     agent("boss", body.format("hocket handoff worker 'from below' --detach >&2\n", world / "seen", "seen"))

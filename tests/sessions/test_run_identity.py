@@ -13,18 +13,18 @@ from hocket.sessions.run_identity import directory, new_id, run_of_token, run_to
 SECRET = b"secret"
 
 
-def test_ids_are_short_distinct_and_never_taken_for_a_number() -> None:
+def test_ids_are_short_distinct_and_not_numeric() -> None:
     ids = {new_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert all(len(one) == 16 and one.isalnum() and one.islower() and one[0] == "r" for one in ids)
 
 
-def test_a_run_keeps_its_directory_whatever_the_month_is_now(tmp_path: Path) -> None:
+def test_run_directory_has_the_month_of_creation(tmp_path: Path) -> None:
     run = fold([created("rx", 1)])
     assert directory(tmp_path, run) == tmp_path / "runs/1970-01/rx"
 
 
-def test_a_token_speaks_for_its_run_alone() -> None:
+def test_token_identifies_only_its_run() -> None:
     token = run_token(SECRET, "rone")
     assert run_of_token(SECRET, token) == "rone"
     assert run_of_token(b"another secret", token) is None
@@ -44,6 +44,6 @@ def test_a_token_speaks_for_its_run_alone() -> None:
         lambda token: "rone.ä",
     ],
 )
-def test_a_changed_token_speaks_for_nobody(change: object) -> None:
+def test_changed_token_is_invalid(change: object) -> None:
     assert callable(change)
     assert run_of_token(SECRET, change(run_token(SECRET, "rone"))) is None

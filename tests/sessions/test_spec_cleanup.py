@@ -1,4 +1,4 @@
-"""Values of secret variables leave the `spec.json` files of a home, whatever agents wrote into theirs."""
+"""Values of secret variables leave the `spec.json` files of a home, also beside malformed ones."""
 
 from __future__ import annotations
 

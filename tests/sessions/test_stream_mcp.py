@@ -1,4 +1,4 @@
-"""What a run asks of our own tools in its output: answered in its input, once, whichever server is there."""
+"""Calls of Hocket's tools in the output of a run: answered once in its input, also by the next server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for move in json.load(open("moves")):
     else: print(json.dumps(move), flush=True)
 while hear(): pass
 """
-"""In the CLI's place: says what it is told to, and writes down what it hears. A name is a FIFO to wait at."""
+"""In place of the CLI: prints its moves and records its input. A name is a FIFO to wait at."""
 SECRET = "s3cret-s3cret-s3cret"
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
 DONE = {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"}
@@ -64,8 +64,8 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "assistant", "message": message, "session_id": "s"}
 
 
-class Hall(EngineRunner):
-    """A runner with one agent that follows its moves."""
+class SpeakerRunner(EngineRunner):
+    """A runner with one agent that plays a list of moves."""
 
     async def begin(self, *moves: Any) -> Run:
         (self.project / "moves").write_text(json.dumps(moves))
@@ -95,14 +95,14 @@ def speaker(agent: Any) -> None:
     agent("speaker", PROGRAM)
 
 
-def at(runner: EngineRunner) -> Hall:
-    runner.__class__ = Hall
-    assert isinstance(runner, Hall)
+def speaker_runner(runner: EngineRunner) -> SpeakerRunner:
+    runner.__class__ = SpeakerRunner
+    assert isinstance(runner, SpeakerRunner)
     return runner
 
 
-class Above:
-    """Whoever carries calls out, and lets them go on."""
+class CallHandler:
+    """Records calls, and answers them once ``go_on`` is set."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, ToolCall]] = []
@@ -134,17 +134,17 @@ def test_protocol_messages_are_answered_at_once(home: Path, project: Path) -> No
     tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall = at(runner)
+        async with engine_runner(home, project) as base:
+            runner = speaker_runner(base)
             asked = [move for n, m in enumerate((hello, thanks, tools)) for move in (asks(f"q{n}", m), "hear")]
-            run = await hall.wait(await hall.begin(*asked, INIT, DONE))
+            run = await runner.wait(await runner.begin(*asked, INIT, DONE))
             assert (run.status, run.result) == (Status.DONE, "done")
-            first, second, third = (line["response"] for line in hall.heard())
+            first, second, third = (line["response"] for line in runner.heard())
             assert [one["request_id"] for one in (first, second, third)] == ["q0", "q1", "q2"]
             assert first["response"]["mcp_response"]["result"]["protocolVersion"] == "2025-11-25"
             assert second["response"] == {"mcp_response": {"jsonrpc": "2.0", "result": {}}}
             assert {tool["name"] for tool in third["response"]["mcp_response"]["result"]["tools"]} >= {"hand_off"}
-            assert not {"raw", "question", "answer"} & {event["type"] for event in await hall.events(run)}
+            assert not {"raw", "question", "answer"} & {event["type"] for event in await runner.events(run)}
 
     asyncio.run(scene())
 
@@ -152,21 +152,21 @@ def test_protocol_messages_are_answered_at_once(home: Path, project: Path) -> No
 @pytest.mark.usefixtures("speaker")
 def test_calls_run_concurrently_while_output_is_read(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, above = at(runner), Above()
-            hall.engine.stream_mcp.open(above)
+        async with engine_runner(home, project) as base:
+            runner, handler = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(handler)
             moves = [calls("q1", 1), calls("q2", 2, run=SECRET), text("meanwhile"), "hear", "hear", DONE]
-            run = await hall.begin(INIT, *moves)
-            await above.called(2)
-            await hall.says(run, "meanwhile")
-            assert hall.heard() == []
-            above.go_on.set()
-            await hall.wait(run)
-            assert sorted(map(answered, hall.heard())) == [("q1", "answer 1"), ("q2", "answer 2")]
-            assert {id for id, _key, _call in above.calls} == {run.id}
-            assert len({key for _id, key, _call in above.calls}) == 2
+            run = await runner.begin(INIT, *moves)
+            await handler.called(2)
+            await runner.says(run, "meanwhile")
+            assert runner.heard() == []
+            handler.go_on.set()
+            await runner.wait(run)
+            assert sorted(map(answered, runner.heard())) == [("q1", "answer 1"), ("q2", "answer 2")]
+            assert {id for id, _key, _call in handler.calls} == {run.id}
+            assert len({key for _id, key, _call in handler.calls}) == 2
             # It is covered in what people read, not here.
-            assert {"run": SECRET} in [call.arguments for _id, _key, call in above.calls]
+            assert {"run": SECRET} in [call.arguments for _id, _key, call in handler.calls]
 
     asyncio.run(scene())
 
@@ -179,19 +179,19 @@ def test_cancelled_call_gets_no_answer(home: Path, project: Path, word: Any) -> 
     withdrawn = {"type": "control_cancel_request", "request_id": "q1"} if word is None else asks("q2", word)
 
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, above = at(runner), Above()
-            hall.engine.stream_mcp.open(above)
-            run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
-            await hall.says(run, "called off")
-            await above.called()  # For a run that has ended nothing is carried out any more.
-            assert above.calls[0][2].cancelled
-            above.go_on.set()
+        async with engine_runner(home, project) as base:
+            runner, handler = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(handler)
+            run = await runner.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
+            await runner.says(run, "called off")
+            await handler.called()  # Calls of an ended run are not executed.
+            assert handler.calls[0][2].cancelled
+            handler.go_on.set()
             with (project / "gate").open("w"):
                 pass
-            await hall.wait(run)
-            assert "q1" not in [line["response"]["request_id"] for line in hall.heard()]
-            assert not {"raw", "answer"} & {event["type"] for event in await hall.events(run)}
+            await runner.wait(run)
+            assert "q1" not in [line["response"]["request_id"] for line in runner.heard()]
+            assert not {"raw", "answer"} & {event["type"] for event in await runner.events(run)}
 
     os.mkfifo(project / "gate")
     asyncio.run(scene())
@@ -201,44 +201,46 @@ def test_cancelled_call_gets_no_answer(home: Path, project: Path, word: Any) -> 
 @pytest.mark.parametrize("behind", [[], [text("recorded")]], ids=["unrecorded", "recorded"])
 def test_unanswered_call_is_repeated_with_the_same_key(home: Path, project: Path, behind: list[Any]) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, first = at(runner), Above()
-            hall.engine.stream_mcp.open(first)
-            run = await hall.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
+        async with engine_runner(home, project) as base:
+            runner, first = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(first)
+            run = await runner.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
             await first.called()
             if behind:
-                await hall.says(run, "recorded")
+                await runner.says(run, "recorded")
         first.go_on.set()
-        async with engine_runner(home, project) as runner:
-            hall, second = at(runner), Above()
-            hall.engine.stream_mcp.open(second)
+        async with engine_runner(home, project) as base:
+            runner, second = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(second)
             await second.called()
             second.go_on.set()
-            assert (await hall.wait(run)).status is Status.DONE
-            assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+            assert (await runner.wait(run)).status is Status.DONE
+            assert list(map(answered, runner.heard())) == [("q1", "answer 1")]
             assert [call[:2] for call in first.calls] == [call[:2] for call in second.calls]
 
     asyncio.run(scene())
 
 
 @pytest.mark.usefixtures("speaker")
-def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -> None:
+def test_answered_call_is_not_repeated(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, first = at(runner), Above()
+        async with engine_runner(home, project) as base:
+            runner, first = speaker_runner(base), CallHandler()
             first.go_on.set()
-            hall.engine.stream_mcp.open(first)
-            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE)
-            await hall.says(run, "recorded")
-            place = str(hall.engine.directory(run))
+            runner.engine.stream_mcp.open(first)
+            run = await runner.begin(
+                INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE
+            )
+            await runner.says(run, "recorded")
+            place = str(runner.engine.directory(run))
             await until(lambda: files.has_input(place, "mcp:q2"), "both answers")
-        async with engine_runner(home, project) as runner:
-            hall, second = at(runner), Above()
-            hall.engine.stream_mcp.open(second)
-            await until(lambda: len(hall.heard()) == 2, "what it was told")
+        async with engine_runner(home, project) as base:
+            runner, second = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(second)
+            await until(lambda: len(runner.heard()) == 2, "what it was told")
             with (project / "gate").open("w"):
                 pass
-            await hall.wait(run)
+            await runner.wait(run)
             assert second.calls == []
 
     os.mkfifo(project / "gate")
@@ -261,42 +263,42 @@ def unreadable(path: Path) -> Iterator[None]:
 
 
 async def looked() -> None:
-    """Everything that was under way in the one thread for it has been done, whatever came of it."""
+    """Everything that was under way in the one thread for it has been done."""
     await asyncio.sleep(0)
     await asyncio.to_thread(int)
 
 
 @pytest.mark.usefixtures("speaker")
 @pytest.mark.parametrize("taken_over", [False, True], ids=["its-first-server", "the-next-one"])
-def test_call_is_carried_out_when_files_become_readable(
+def test_call_is_executed_when_files_become_readable(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
 ) -> None:
     monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
 
     async def scene() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        above = Above()
-        above.go_on.set()
-        async with engine_runner(home, project) as runner:
-            hall = at(runner)
-            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
-            await hall.says(run, "recorded")
-            given = hall.engine.directory(run) / files.IN
+        handler = CallHandler()
+        handler.go_on.set()
+        async with engine_runner(home, project) as base:
+            runner = speaker_runner(base)
+            run = await runner.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await runner.says(run, "recorded")
+            given = runner.engine.directory(run) / files.IN
             if not taken_over:
                 with unreadable(given):
-                    hall.engine.stream_mcp.open(above)
+                    runner.engine.stream_mcp.open(handler)
                     await looked()
-                await hall.wait(run)
+                await runner.wait(run)
         if taken_over:
             with ExitStack() as blind:
                 blind.enter_context(unreadable(given))
-                async with engine_runner(home, project) as runner:
-                    hall = at(runner)
-                    hall.engine.stream_mcp.open(above)
+                async with engine_runner(home, project) as base:
+                    runner = speaker_runner(base)
+                    runner.engine.stream_mcp.open(handler)
                     await looked()
                     blind.close()
-                    await hall.wait(run)
-        assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+                    await runner.wait(run)
+        assert list(map(answered, runner.heard())) == [("q1", "answer 1")]
 
     asyncio.run(scene())
 
@@ -306,40 +308,40 @@ def test_closing_server_answers_protocol_messages_but_no_calls(home: Path, proje
     tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, above = at(runner), Above()
-            hall.engine.stream_mcp.open(above)
-            hall.engine.end_followers()
-            run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
-            await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
-            assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
-        assert above.calls == []
-        assert hall.engine.stream_mcp.has_unserved_call
-        async with engine_runner(home, project) as runner:
-            hall, above = at(runner), Above()
-            above.go_on.set()
-            hall.engine.stream_mcp.open(above)
-            await hall.wait(run)
-            assert answered(hall.heard()[1]) == ("q2", "answer 2")
+        async with engine_runner(home, project) as base:
+            runner, handler = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(handler)
+            runner.engine.end_followers()
+            run = await runner.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
+            await until(lambda: runner.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
+            assert [line["response"]["request_id"] for line in runner.heard()] == ["q1"]
+        assert handler.calls == []
+        assert runner.engine.stream_mcp.has_unserved_call
+        async with engine_runner(home, project) as base:
+            runner, handler = speaker_runner(base), CallHandler()
+            handler.go_on.set()
+            runner.engine.stream_mcp.open(handler)
+            await runner.wait(run)
+            assert answered(runner.heard()[1]) == ("q2", "answer 2")
 
     asyncio.run(scene())
 
 
 @pytest.mark.usefixtures("speaker")
-def test_call_of_a_dead_program_is_not_carried_out(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_of_dead_program_is_not_executed(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So that calls are looked at before the end of their run: what was said to it is looked at again a second later.
     monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
 
     async def scene() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        above = Above()
-        above.go_on.set()
-        async with engine_runner(home, project) as runner:
-            hall = at(runner)
-            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
-            await hall.says(run, "recorded")
-            pid = (await hall.running(run)).pid
-            given = hall.engine.directory(run) / files.IN
+        handler = CallHandler()
+        handler.go_on.set()
+        async with engine_runner(home, project) as base:
+            runner = speaker_runner(base)
+            run = await runner.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await runner.says(run, "recorded")
+            pid = (await runner.running(run)).pid
+            given = runner.engine.directory(run) / files.IN
         with (home / SERVER_LOCK).open("r+") as lock:  # Or its keeper would start a server.
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert pid is not None
@@ -347,12 +349,12 @@ def test_call_of_a_dead_program_is_not_carried_out(home: Path, project: Path, mo
             await until(lambda: not processes_of(home), "the keeper's end")
         with ExitStack() as blind:
             blind.enter_context(unreadable(given))
-            async with engine_runner(home, project) as runner:
-                runner.engine.stream_mcp.open(above)
+            async with engine_runner(home, project) as successor:
+                successor.engine.stream_mcp.open(handler)
                 await looked()
                 blind.close()
-                assert (await runner.wait(run)).status is Status.FAILED
-        assert above.calls == []
+                assert (await successor.wait(run)).status is Status.FAILED
+        assert handler.calls == []
 
     asyncio.run(scene())
 
@@ -360,19 +362,19 @@ def test_call_of_a_dead_program_is_not_carried_out(home: Path, project: Path, mo
 @pytest.mark.usefixtures("speaker")
 def test_request_for_another_server_is_refused(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall = at(runner)
+        async with engine_runner(home, project) as base:
+            runner = speaker_runner(base)
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-            run = await hall.begin(asks("q1", ping, "theirs"), "hear", asks("q2", None), "hear", INIT, DONE)
-            await hall.wait(run)
-            assert [line["response"]["subtype"] for line in hall.heard()] == ["error", "error"]
-            assert "theirs" in hall.heard()[0]["response"]["error"]
+            run = await runner.begin(asks("q1", ping, "theirs"), "hear", asks("q2", None), "hear", INIT, DONE)
+            await runner.wait(run)
+            assert [line["response"]["subtype"] for line in runner.heard()] == ["error", "error"]
+            assert "theirs" in runner.heard()[0]["response"]["error"]
 
     asyncio.run(scene())
 
 
 @pytest.mark.usefixtures("speaker")
-def test_a_command_that_never_ends_keeps_no_run_for_ever(
+def test_endless_background_command_does_not_block_the_run(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = {"task_id": "b1", "task_type": "local_bash"}
@@ -382,26 +384,26 @@ def test_a_command_that_never_ends_keeps_no_run_for_ever(
     monkeypatch.setattr(leaf, "PROVIDERS", {**PROVIDERS, "claude": impatient})
 
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall = at(runner)
+        async with engine_runner(home, project) as base:
+            runner = speaker_runner(base)
             changed = {"type": "system", "subtype": "background_tasks_changed", "tasks": [left], "session_id": "s"}
-            assert (await hall.wait(await hall.begin(INIT, changed, DONE))).result == "done"
+            assert (await runner.wait(await runner.begin(INIT, changed, DONE))).result == "done"
 
     asyncio.run(scene())
 
 
 @pytest.mark.usefixtures("speaker")
-def test_the_end_of_a_run_ends_its_waits(home: Path, project: Path) -> None:
+def test_end_of_run_cancels_its_calls(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with engine_runner(home, project) as runner:
-            hall, above = at(runner), Above()
-            hall.engine.stream_mcp.open(above)
-            run = await hall.begin(INIT, calls("q1", 1), "hear", DONE)
-            await above.called()
-            await stop_all(hall.engine)
-            assert above.calls[0][2].cancelled
-            above.go_on.set()
-            assert (await hall.wait(run)).status is Status.STOPPED
-            assert hall.heard() == []
+        async with engine_runner(home, project) as base:
+            runner, handler = speaker_runner(base), CallHandler()
+            runner.engine.stream_mcp.open(handler)
+            run = await runner.begin(INIT, calls("q1", 1), "hear", DONE)
+            await handler.called()
+            await stop_all(runner.engine)
+            assert handler.calls[0][2].cancelled
+            handler.go_on.set()
+            assert (await runner.wait(run)).status is Status.STOPPED
+            assert runner.heard() == []
 
     asyncio.run(scene())

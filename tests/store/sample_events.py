@@ -84,10 +84,10 @@ def downgrade(path: Path, number: int) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         names = ("runs_resumed", "runs_children", "runs_listed", "events_type", "events_tasks")
         statements = [f"DROP INDEX {name}" for name in names]
-        statements += [f"DROP TABLE {name}" for name in ("questions", "usage", "task_keys", "removed_tasks")]
-        statements += [
-            f"ALTER TABLE {column}" for column in ("runs DROP COLUMN resumed_from", "tasks DROP COLUMN archived")
-        ]
+        tables = ("questions", "usage", "task_keys", "removed_tasks", "transcripts", "sessions", "removed_runs")
+        statements += [f"DROP TABLE {name}" for name in tables]
+        columns = ("runs DROP COLUMN resumed_from", "tasks DROP COLUMN archived")
+        statements += [f"ALTER TABLE {column}" for column in columns]
         for statement in statements:
             database.execute(statement)
         database.execute("DELETE FROM migrations WHERE number > ?", (number,))

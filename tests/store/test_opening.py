@@ -1,4 +1,4 @@
-"""Opening: migrations, and the refusals. Whatever is refused lies there afterwards byte for byte as before."""
+"""Opening: migrations, and refusals. A refused database is byte for byte unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_migration_is_applied_once_after_a_copy(place: Path) -> None:
 
 
 def test_failed_migration_leaves_database_unchanged(place: Path) -> None:
-    """Also those before it in the same upgrade: half an upgrade is no schema that anybody knows."""
+    """Also those before it in the same upgrade: half an upgrade is no known schema."""
     fill(place)
     before = contents(place.parent)
     with pytest.raises(StoreError):
@@ -137,7 +137,7 @@ def test_failed_migration_after_kill_keeps_the_log(place: Path) -> None:
 # --- after a crash ------------------------------------------------------------------------------------------
 
 
-def test_a_killed_process_loses_no_commit(place: Path) -> None:
+def test_killed_process_loses_no_commit(place: Path) -> None:
     fill(place)
     for _ in range(2):
         store = open_store(place)
@@ -221,7 +221,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("harm", "word"), DAMAGE, ids=[f"{n}-{harm.__name__}" for n, (harm, _) in enumerate(DAMAGE)])
-def test_a_damaged_database_is_refused_and_left_alone(place: Path, harm: Callable[[Path], None], word: str) -> None:
+def test_damaged_database_is_refused_unchanged(place: Path, harm: Callable[[Path], None], word: str) -> None:
     fill(place)
     harm(place)
     refused(place, word)
@@ -236,7 +236,7 @@ def test_damage_after_a_kill_is_refused_too(place: Path, harm: Callable[[Path], 
     refused(place)
 
 
-def test_a_log_deleted_after_a_kill_is_missed(place: Path) -> None:
+def test_log_deleted_after_a_kill_is_reported(place: Path) -> None:
     fill(place)
     write_and_be_killed(place)
     place.with_name("hocket.db-wal").unlink()
@@ -304,8 +304,8 @@ def write_by_the_newer_program_and_be_killed(path: Path) -> None:
 
 
 @contextmanager
-def somebody_without_rights() -> Iterator[None]:
-    """Root may write everywhere, so a test that is run by root becomes somebody else for a moment."""
+def unprivileged_user() -> Iterator[None]:
+    """Root may write everywhere, so a test that is run by root becomes another user for a moment."""
     if os.geteuid() != 0:
         yield
         return
@@ -323,7 +323,7 @@ def test_read_only_directory_is_refused(place: Path, filled: bool) -> None:
         place.chmod(0o444)
     place.parent.parent.chmod(0o755)
     place.parent.chmod(0o555)
-    with somebody_without_rights():
+    with unprivileged_user():
         error = refused(place, "cannot be opened")
         found = check(place)
     assert str(place.parent) in (error.hint or "")
@@ -342,7 +342,7 @@ def test_foreign_database_is_left_unchanged(place: Path) -> None:
 # --- checking without touching ------------------------------------------------------------------------------
 
 
-def test_a_check_finds_nothing_wrong_and_changes_nothing(place: Path) -> None:
+def test_check_of_sound_database_changes_nothing(place: Path) -> None:
     assert check(place) is None
     fill(place)
     write_and_be_killed(place)
@@ -352,14 +352,14 @@ def test_a_check_finds_nothing_wrong_and_changes_nothing(place: Path) -> None:
     open_store(place).close()
 
 
-def test_a_check_tells_what_is_wrong(place: Path) -> None:
+def test_check_reports_what_is_wrong(place: Path) -> None:
     fill(place)
     garbage(place)
     assert "has no SQLite header" in str(check(place))
 
 
 @pytest.mark.parametrize("harm", [cut_to(0.5), empty, gone], ids=["cut", "empty", "gone"])
-def test_a_check_notices_what_opening_would_refuse(place: Path, harm: Callable[[Path], None]) -> None:
+def test_check_reports_what_opening_would_refuse(place: Path, harm: Callable[[Path], None]) -> None:
     fill(place)
     harm(place)
     before = contents(place.parent)

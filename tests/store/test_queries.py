@@ -51,21 +51,21 @@ def test_run_is_found_by_id_prefix_or_number(tree: Queries) -> None:
     assert tree.find("rleaf1").number == 3
 
 
-NOBODY = ["x", "0", "99", "9" * 18, "9" * 40, "", "r%", "r_", "'", "rchain ", "RCHAIN", "ä", "\0"]
+UNKNOWN = ["x", "0", "99", "9" * 18, "9" * 40, "", "r%", "r_", "'", "rchain ", "RCHAIN", "ä", "\0"]
 
 
-@pytest.mark.parametrize("ref", NOBODY)
-def test_a_name_that_fits_nothing_is_not_found(tree: Queries, ref: str) -> None:
+@pytest.mark.parametrize("ref", UNKNOWN)
+def test_unknown_name_is_not_found(tree: Queries, ref: str) -> None:
     with pytest.raises(NotFound):
         tree.find(ref)
 
 
-def test_a_prefix_that_fits_several_runs_is_refused(tree: Queries) -> None:
+def test_ambiguous_prefix_is_refused_by_query(tree: Queries) -> None:
     with pytest.raises(AmbiguousRun):
         tree.find("rleaf")
 
 
-def test_a_whole_id_wins_over_being_a_prefix(store: Store) -> None:
+def test_complete_id_wins_over_prefix(store: Store) -> None:
     store_writer = StoreWriter(store)
     store_writer.create("rab", 1)
     store_writer.create("rabc", 2)
@@ -94,7 +94,7 @@ def decode(line: EventLine) -> dict[str, Any]:
     return found
 
 
-def test_page_has_the_events_of_its_tree_or_its_run(tree: Queries) -> None:
+def test_page_has_events_of_tree_or_run(tree: Queries) -> None:
     assert words(tree.event_page("root", "rchain", 0, 500, HUGE)) == ["one", "child", "two"]
     assert words(tree.event_page("run", "rleaf1", 0, 500, HUGE)) == ["one"]
     one_by_one: list[EventLine] = []
@@ -116,7 +116,7 @@ def test_line_is_the_wire_form_of_the_event(tree: Queries) -> None:
     }  # fmt: skip
 
 
-def test_page_ends_at_byte_limit_with_at_least_one_line(store: Store) -> None:
+def test_page_ends_at_byte_limit_after_one_line(store: Store) -> None:
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
     store_writer.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
@@ -127,14 +127,14 @@ def test_page_ends_at_byte_limit_with_at_least_one_line(store: Store) -> None:
     assert store.read.event_page("run", "r1", 11, 500, HUGE) != []
 
 
-def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
+def test_stored_run_reads_back_unchanged(store: Store) -> None:
     store_writer = StoreWriter(store)
     store_writer.create("r1", 1)
     last = store_writer.write(ended("r1", steps=[{"agent": "ä", "runs": ["r1"]}], result="\0\x1b[31m\u2028"))
     assert plain(store.read.run("r1")) == plain(last.runs["r1"])
-    assert store.read.run("nobody") is None
+    assert store.read.run("unknown") is None
     with pytest.raises(NotFound):
-        store.read.spec("nobody")
+        store.read.spec("unknown")
 
 
 # --- quick, however long history is -------------------------------------------------------------------------

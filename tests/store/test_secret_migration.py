@@ -81,7 +81,7 @@ def test_values_are_in_files_of_live_roots_alone(place: Path) -> None:
 
 
 def test_attempt_that_was_killed_is_made_again(place: Path) -> None:
-    """The files were written and the rows were not changed, or were and nobody noted it."""
+    """The files were written and the rows were not changed, or were and it was not recorded."""
     fill(place)
     for _ in range(2):
         open_store(place).close()

@@ -39,11 +39,11 @@ def found(pattern: str, but_not: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SQLITE_ONLY)
-def test_a_word_that_only_sqlite_knows_stands_nowhere(name: str) -> None:
+def test_sqlite_words_are_used_only_where_allowed(name: str) -> None:
     assert found(SQLITE_ONLY[name], MAY_KNOW_SQLITE) == []
 
 
-def test_pragmas_are_set_only_where_connections_are_made_and_used() -> None:
+def test_pragmas_are_set_only_where_allowed() -> None:
     assert found(r"\bPRAGMA\b", MAY_SET_PRAGMAS) == []
     assert found(r"\bPRAGMA\b", set()) != []
 
@@ -57,5 +57,5 @@ def test_pragmas_are_set_only_where_connections_are_made_and_used() -> None:
         ("datetime(", "datetime('now')"),
     ],
 )
-def test_such_a_word_would_be_found(name: str, line: str) -> None:
+def test_sqlite_word_is_found_in_source(name: str, line: str) -> None:
     assert re.search(SQLITE_ONLY[name], line, re.IGNORECASE)

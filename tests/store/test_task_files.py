@@ -32,11 +32,11 @@ from hocket.store.task_files import (
     remove_files,
 )
 
-WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
-HANDED = replace(WISH, handoffs=1)
+TASK_RECORD = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
+HANDED = replace(TASK_RECORD, handoffs=1)
 DONE = Handoff("h1", "t1", 1, None, "qa", 0, 2.0, 3.0, Status.DONE, Reason.SINGLE_RUN, "held")
 OPEN = Handoff("h2", "t1", 2, "r-unknown", "developer", 0, 4.0)
-ENDING = replace(WISH, status=TaskStatus.ACTIVE, current_agent="qa", ends_with_handoff=True)
+ENDING = replace(TASK_RECORD, status=TaskStatus.ACTIVE, current_agent="qa", ends_with_handoff=True)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_task_files_are_read_as_written(home: Path, store: Store) -> None:
 
 
 def test_files_are_for_their_owner_alone(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH))
+    give(home, store, Create(TASK_RECORD))
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder(home), *folder(home).iterdir())}
     assert modes == {"t1": 0o700, TASK: 0o600, LOG: 0o600}
 
@@ -101,12 +101,14 @@ def catch_up(home: Path, store: Store) -> None:
 
 
 def test_catch_up_writes_missing_tasks(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH))
+    give(home, store, Create(TASK_RECORD))
     other = replace(HANDED, id="t2", number=2)
     record = replace(DONE, task="t2")
     with closing(open_store(home / "later.db")) as later:
         # One server was killed after it had marked the first task and before it wrote anything of the second.
-        give(home, later, Create(WISH), Create(other, (record,)), SetStatus("t2", TaskStatus.FAILED), noting=False)
+        give(
+            home, later, Create(TASK_RECORD), Create(other, (record,)), SetStatus("t2", TaskStatus.FAILED), noting=False
+        )
         assert [one.task.id for one in read_all(home)[0]] == ["t1"]
         (folder(home) / TASK).write_text("untouched")
         catch_up(home, later)
@@ -125,7 +127,7 @@ async def written(ledger: TaskFiles) -> None:
 
 
 def test_catch_up_continues_after_the_mark(home: Path, store: Store) -> None:
-    orders = [Create(replace(WISH, id=f"t{number}", number=number)) for number in range(1, 101)]
+    orders = [Create(replace(TASK_RECORD, id=f"t{number}", number=number)) for number in range(1, 101)]
     give(home, store, *orders, SetStatus("t1", TaskStatus.FAILED), noting=False)
     mark = home.joinpath(*FOLDER) / MARK
     last = store.read.last_seq()
@@ -154,12 +156,12 @@ def test_catch_up_continues_after_the_mark(home: Path, store: Store) -> None:
     assert (kept[0].task, unreadable) == (store.read.task("t1"), 0)
 
 
-def test_a_mark_of_another_database_counts_for_nothing(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH), noting=False)
+def test_mark_of_another_database_is_ignored(home: Path, store: Store) -> None:
+    give(home, store, Create(TASK_RECORD), noting=False)
     home.joinpath(*FOLDER).mkdir(parents=True)
     (home.joinpath(*FOLDER) / MARK).write_text("999")
     catch_up(home, store)
-    assert only(home).task == WISH
+    assert only(home).task == TASK_RECORD
 
 
 def test_incomplete_line_is_skipped(home: Path, store: Store) -> None:
@@ -171,8 +173,8 @@ def test_incomplete_line_is_skipped(home: Path, store: Store) -> None:
         assert len(only(home).history) == 1
 
 
-def test_a_task_that_cannot_be_read_is_counted(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH))
+def test_unreadable_task_is_counted(home: Path, store: Store) -> None:
+    give(home, store, Create(TASK_RECORD))
     (folder(home) / TASK).write_text("{")
     assert read_all(home) == ([], 1)
 
@@ -180,7 +182,7 @@ def test_a_task_that_cannot_be_read_is_counted(home: Path, store: Store) -> None
 @pytest.mark.parametrize(
     ("task", "chain", "status", "agent"),
     [
-        (WISH, [OPEN], TaskStatus.ACTIVE, "developer"),
+        (TASK_RECORD, [OPEN], TaskStatus.ACTIVE, "developer"),
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.ACTIVE, current_agent="qa"), [DONE], TaskStatus.WAITING, None),
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.ACTIVE), [DONE], TaskStatus.ACTIVE, None),
         (Task("t1", 1, "x", 1.0, 1.0, status=TaskStatus.COMPLETED), [OPEN], TaskStatus.COMPLETED, "developer"),
@@ -220,18 +222,18 @@ def test_open_handoff_of_unknown_run_is_lost(home: Path, store: Store) -> None:
 def test_unencodable_change_is_logged_and_not_marked(
     home: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    give(home, store, Create(WISH))
+    give(home, store, Create(TASK_RECORD))
     ledger = TaskFiles(home, store)
     asyncio.run(ledger.catch_up())
     odd = Event(store.read.last_seq() + 1, 2.0, "t1", "t1", CHANGED, {"event": "odd", "value": object()})
-    ledger.note(Committed([odd], [], {}, {"t1": WISH}))
+    ledger.note(Committed([odd], [], {}, {"t1": TASK_RECORD}))
     ledger.close()
     assert "the files of task t1 cannot be written" in caplog.text
     assert int((home.joinpath(*FOLDER) / MARK).read_text()) == store.read.last_seq(), "what is missing is not marked"
 
 
 def test_copied_task_folder_does_not_affect_other_tasks(home: Path, store: Store) -> None:
-    give(home, store, Create(HANDED, (DONE,)), Create(replace(WISH, id="t2", number=2)))
+    give(home, store, Create(HANDED, (DONE,)), Create(replace(TASK_RECORD, id="t2", number=2)))
     store.close()
     shutil.copytree(folder(home), folder(home, "t1.bak"))
     stranger = (folder(home) / TASK).read_text().replace('"t1"', '"t9"')  # with a number that is taken
@@ -269,9 +271,9 @@ def test_failed_write_is_repeated_with_next_change(home: Path, store: Store) -> 
 # --- Removed tasks ---
 
 
-def test_files_of_a_removed_task_are_removed_by_the_next_server(home: Path, store: Store) -> None:
-    other = replace(WISH, id="t2", number=2)
-    give(home, store, Create(WISH), Create(other))
+def test_next_server_removes_files_of_removed_task(home: Path, store: Store) -> None:
+    other = replace(TASK_RECORD, id="t2", number=2)
+    give(home, store, Create(TASK_RECORD), Create(other))
     (folder(home) / ("a" * 64)).write_text("an attachment")
     # The server was killed between its two steps.
     give(home, store, Remove("t1"), noting=False)
@@ -281,8 +283,8 @@ def test_files_of_a_removed_task_are_removed_by_the_next_server(home: Path, stor
     assert only(home).task.id == "t2"
 
 
-def test_files_that_are_removed_by_halves_are_no_task(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH))
+def test_partly_removed_files_are_no_task(home: Path, store: Store) -> None:
+    give(home, store, Create(TASK_RECORD))
     (folder(home) / ("a" * 64)).mkdir()  # it stops there
     with pytest.raises(OSError, match="aaa"):
         remove_files(folder(home))
@@ -290,7 +292,7 @@ def test_files_that_are_removed_by_halves_are_no_task(home: Path, store: Store) 
 
 
 def test_only_own_files_of_a_task_are_removed(home: Path, store: Store, tmp_path: Path) -> None:
-    give(home, store, Create(WISH))
+    give(home, store, Create(TASK_RECORD))
     (folder(home) / "mine.txt").write_text("a note")
     (tmp_path / TASK).write_text("elsewhere")
     remove_files(folder(home))
@@ -301,7 +303,7 @@ def test_only_own_files_of_a_task_are_removed(home: Path, store: Store, tmp_path
 
 
 def test_removal_keeps_the_sequence_of_events(home: Path, store: Store) -> None:
-    give(home, store, Create(WISH), SetStatus("t1", TaskStatus.FAILED))
+    give(home, store, Create(TASK_RECORD), SetStatus("t1", TaskStatus.FAILED))
     before = store.read.last_seq()
     give(home, store, Remove("t1"))
     assert store.read.last_seq() == before + 1

@@ -1,4 +1,4 @@
-"""The writer: one thread, one sequence, groups of batches, and a bad batch that harms nobody else."""
+"""The writer: one thread, one sequence, groups of batches, and a bad batch that fails alone."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ BAD: dict[str, Batch] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=list(BAD))
-def test_a_bad_batch_spoils_only_itself(store: Store, bad: Batch) -> None:
+def test_bad_batch_fails_alone(store: Store, bad: Batch) -> None:
     gate = threading.Event()
     outcomes: list[tuple[Batch, Committed | Exception]] = []
 
@@ -129,7 +129,7 @@ def test_offsets_are_true_exactly_when_their_events_are(store: Store) -> None:
     assert store.read.offsets("unknown") == Offsets()
 
 
-def test_the_sequence_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_sequence_continues_after_a_restart(tmp_path: Path) -> None:
     for number in range(1, 4):
         store = open_store(tmp_path / "hocket.db")
         assert [event.seq for event in StoreWriter(store).create(f"r{number}", number).events] == [number]

@@ -131,7 +131,7 @@ def test_repeated_rounds_end_without_change(prompts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["git", "files"])
-def test_written_file_is_a_change_and_read_file_is_not(project: Path, kind: str) -> None:
+def test_only_a_written_file_is_a_change(project: Path, kind: str) -> None:
     if kind == "git":
         subprocess.run(["git", "init", "-q"], cwd=project, check=True, env={**os.environ, "HOME": str(project.parent)})
     (project / "a").write_text("a")

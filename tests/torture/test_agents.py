@@ -31,17 +31,17 @@ print("daemon", os.read(told, 20).decode().strip(), os.getpid(), flush=True)
 if sys.argv[1] == "stay":
     signal.pause()
 """
-"""A server in the old style: two forks and a session of its own, deaf to SIGTERM."""
+"""A server in the old style: two forks and a session of its own, which ignores SIGTERM."""
 
 
 def pids_of(installation: Installation, run: str) -> list[int]:
     return [int(word) for word in installation.said(run, b"\n").split()[1:]]
 
 
-# --- Ends that are no ends ----------------------------------------------------------------------------------
+# --- Processes that survive ---------------------------------------------------------------------------------
 
 
-def test_a_daemon_is_gone_when_its_run_has_ended(installation: Installation, agent: Bin) -> None:
+def test_daemon_is_gone_when_its_run_ended(installation: Installation, agent: Bin) -> None:
     agent("daemon", DAEMON)
     run = installation.spawn("daemon", "go")
     assert verdict(installation.ended(run)) == ("done", "exit", 0)
@@ -49,7 +49,7 @@ def test_a_daemon_is_gone_when_its_run_has_ended(installation: Installation, age
 
 
 @pytest.mark.req("S3-60")
-def test_a_daemon_is_gone_when_its_run_is_stopped(installation: Installation, agent: Bin, project: Path) -> None:
+def test_daemon_is_gone_when_its_run_is_stopped(installation: Installation, agent: Bin, project: Path) -> None:
     agent("daemon", DAEMON)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")
     run = installation.spawn("daemon", "stay")
@@ -91,7 +91,7 @@ def test_stopped_agent_may_write_before_it_ends(installation: Installation, agen
     assert [event["data"]["text"] for event in installation.events(run) if event["type"] == "raw"] == ["bye"]
 
 
-DEAF = """
+IGNORES_SIGTERM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while True:
@@ -100,11 +100,11 @@ while True:
 
 
 @pytest.mark.parametrize("late", range(4))
-def test_a_stop_that_meets_the_start_leaves_nothing_running(
+def test_stop_during_the_start_leaves_no_process(
     late: int, installation: Installation, agent: Bin, project: Path
 ) -> None:
     """Wherever in its start a run is when it is stopped, its process is gone when the stop is answered."""
-    agent("deaf", DEAF)
+    agent("deaf", IGNORES_SIGTERM)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.05\n")
     keep = {installation.server_pid(), installation.zygote_pid()}
     for number in range(12):
@@ -132,7 +132,7 @@ with open(sys.argv[1]) as gate:
 
 
 @pytest.mark.own_server
-def test_five_hundred_zombies_cost_the_server_nothing(installation: Installation, agent: Bin, project: Path) -> None:
+def test_zombies_do_not_increase_server_memory(installation: Installation, agent: Bin, project: Path) -> None:
     agent("zombies", ZOMBIES)
     os.mkfifo(project / "gate")
     server = installation.server_pid()
@@ -167,7 +167,7 @@ STATES = {
 }
 
 
-def test_each_way_to_end_has_its_own_state(installation: Installation, agent: Bin) -> None:
+def test_each_kind_of_end_has_its_status(installation: Installation, agent: Bin) -> None:
     told = {}
     for name, (body, _, _) in STATES.items():
         agent("ending", body)
@@ -176,14 +176,14 @@ def test_each_way_to_end_has_its_own_state(installation: Installation, agent: Bi
     assert told == {name: (expected, result) for name, (_, expected, result) in STATES.items()}
 
 
-def test_an_interpreter_that_is_missing_is_a_start_that_failed(installation: Installation, agent: Bin) -> None:
+def test_missing_interpreter_is_a_failed_start(installation: Installation, agent: Bin) -> None:
     agent("orphan", "#!/no/such/interpreter\n")
     ended = installation.ended(installation.spawn("orphan"))
     assert verdict(ended) == ("failed", "start_failed", 127)
     assert ended["error"] == f"interpreter /no/such/interpreter of {agent.folder}/orphan not found"
 
 
-def test_file_that_is_no_program_is_a_failed_start(installation: Installation, agent: Bin) -> None:
+def test_invalid_program_is_a_failed_start(installation: Installation, agent: Bin) -> None:
     path = agent("noise", "#!")
     path.write_bytes(b"\x7fELF" + bytes(60))
     ended = installation.ended(installation.spawn("noise"))
@@ -201,7 +201,7 @@ def test_vanished_program_is_a_failed_start(installation: Installation, hocket: 
     assert (ended["status"], ended["reason"]) == ("failed", "start_failed")
 
 
-def test_a_program_that_may_not_be_executed_is_refused(
+def test_program_without_execute_permission_is_refused(
     installation: Installation, hocket: Hocket, project: Path
 ) -> None:
     (project / "tool").write_text("#!/bin/sh\n")
@@ -214,7 +214,7 @@ def test_a_program_that_may_not_be_executed_is_refused(
 # --- Directories --------------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_is_missing_at_the_start_is_refused(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_missing_directory_is_refused_at_the_start(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("hello", "print(1)")
     done = hocket("run", "hello", "--cwd", world / "nowhere")
     assert done.returncode == 2
@@ -258,9 +258,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_run_over_its_output_limit_is_stopped_with_all_output(
-    name: str, installation: Installation, agent: Bin, home: Path
-) -> None:
+def test_run_over_its_output_limit_is_stopped(name: str, installation: Installation, agent: Bin, home: Path) -> None:
     agent("flood", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))\n" + FLOODS[name])
     (home / "config.toml").write_text("[limits]\nmax_output_mb = 4\n[run]\nstop_grace = 0.5\n")
     run = installation.spawn("flood")
@@ -272,7 +270,7 @@ def test_run_over_its_output_limit_is_stopped_with_all_output(
         assert sum(len(piece) for piece in installation.client.output(run)) == written["out"]
 
 
-def test_a_run_within_its_limit_is_left_alone(installation: Installation, agent: Bin, home: Path) -> None:
+def test_run_within_its_output_limit_continues(installation: Installation, agent: Bin, home: Path) -> None:
     agent("modest", "print('x' * 2**19)")
     (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
     assert verdict(installation.ended(installation.spawn("modest"))) == ("done", "exit", 0)

@@ -104,10 +104,10 @@ def torture(installation: Installation, agent: Bin, kills: int, tmp: Path) -> No
     assert sorted(gate["run"] for gate in gates) == sorted({gate["run"] for gate in gates})
 
 
-def test_chain_ends_the_same_through_3_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
+def test_chain_result_survives_3_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
     torture(installation, agent, 3, world)
 
 
 @pytest.mark.slow
-def test_chain_ends_the_same_through_30_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
+def test_chain_result_survives_30_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
     torture(installation, agent, 30, world)

@@ -46,7 +46,7 @@ def set_clock(world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float],
 
 
 @pytest.mark.parametrize("hours", [3, -2])
-def test_elapsed_time_is_right_when_the_clock_is_set(
+def test_elapsed_time_is_correct_when_clock_is_set(
     hours: float, set_clock: Callable[[float], None], hocket: Hocket, agent: Bin, home: Path, project: Path
 ) -> None:
     """Torture row 56: while it runs, across a restart of the server, and after its end."""
@@ -79,10 +79,10 @@ def test_elapsed_time_is_right_when_the_clock_is_set(
 
 
 @pytest.mark.parametrize("hours", [3, -2])
-def test_steps_and_summary_are_right_when_the_clock_is_set(
+def test_summary_is_correct_when_clock_is_set(
     hours: float, set_clock: Callable[[float], None], hocket: Hocket, agent: Bin, home: Path, project: Path
 ) -> None:
-    """Torture row 56: what a command tells that watched the run."""
+    """Torture row 56: the output of a command that watched the run."""
     agent("held", "print('ready', flush=True)\nopen('gate').read()")
     agent("brief", "print('brief')")
     os.mkfifo(project / "gate")
@@ -101,7 +101,7 @@ def test_steps_and_summary_are_right_when_the_clock_is_set(
         assert 0 <= child["elapsed"] < 60
 
 
-def test_a_time_limit_is_kept_when_the_clock_is_set(
+def test_time_limit_is_kept_when_clock_is_set(
     set_clock: Callable[[float], None], agent: Bin, home: Path, project: Path
 ) -> None:
     """Torture row 56: a limit neither strikes early nor waits for hours."""

@@ -1,7 +1,7 @@
 """Crash points: the server, the zygote and the keeper are killed at one system call after the other.
 
-strace is attached to one of them and kills whoever makes the n-th call of a kind, for n = 1, 2, … until no call is
-left to be hit. After each: the agent ran at most once, and what is told about it is right, or `lost` where the keeper
+strace is attached to one of them and kills the process at the n-th call of a kind, for n = 1, 2, … until no call is
+left to be hit. After each: the agent ran at most once, and its state is correct, or `lost` where the keeper
 itself was the victim. Nothing gets stuck. A kind of call belongs to one home, and homes are tortured side by side.
 """
 
@@ -27,7 +27,7 @@ from hocket.keeper import files
 ENOUGH = 45
 SIDE_BY_SIDE = 4
 BOUND = 40.0
-"""Seconds until a run must have ended. A keeper that dies before it has its lock is missed by nobody for a while."""
+"""Seconds until a run must have ended. A keeper that dies before it has its lock is noticed only later."""
 VICTIM = '#!/bin/sh\necho $$ >> "$1"\necho one\necho two\nexit "$2"\n'
 WRITTEN = b"one\ntwo\n"
 KILLED = re.compile(r"^(\d+) +\+\+\+ killed by SIGKILL", re.MULTILINE)
@@ -131,7 +131,7 @@ class Home:
         deadline = time.monotonic() + BOUND
         for _ in self.installation.client.follow_ticking(run, 0.01):
             if tracer.poll() is None and KILLED.search(log.read_text()):
-                # Once is enough: whoever takes over from the victim is to be left alone. Killed, because a tracer
+                # Once is enough: the successor of the victim must not be killed. Killed, because a tracer
                 # that is asked to end waits for threads which the death of their process has already taken.
                 tracer.kill()
             if time.monotonic() > deadline:
@@ -209,7 +209,7 @@ def check(trials: Sequence[Trial], enough: int) -> None:
 
 
 @pytest.mark.timeout(240)  # some sixty points, a third of which cost a start of the server
-def test_run_starts_once_when_killed_at_any_call_of_start_and_end(agent: Bin, world: Path) -> None:
+def test_run_starts_once_when_killed_at_sampled_calls(agent: Bin, world: Path) -> None:
     agent("victim", VICTIM)
     check(torture(world / "t", KEEPER_CALLS + KEEPER_CALLS_SAMPLED + SERVER_CALLS), ENOUGH)
 

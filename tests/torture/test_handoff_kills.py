@@ -1,4 +1,4 @@
-"""Hand-offs while the server dies: one agent at a time, each started once, and every caller told the same."""
+"""Hand-offs while the server dies: one agent at a time, each started once, and the same response for every caller."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def finish(installation: Installation, task: str, handoff: str) -> dict[str, Any
 
 @pytest.mark.req("S2-38", "S2-83", "S2-84")
 @pytest.mark.timeout(120)  # several servers have to come up, also on a machine that is busy
-def test_one_of_fifty_callers_gets_the_task_through_kills(installation: Installation, agent: Bin) -> None:
+def test_one_of_fifty_callers_gets_the_task(installation: Installation, agent: Bin) -> None:
     """Torture row 26."""
     agent("worker", AGENT)
     task = new_task(installation)
@@ -103,7 +103,7 @@ def test_one_of_fifty_callers_gets_the_task_through_kills(installation: Installa
 
 @pytest.mark.req("S2-83")
 @pytest.mark.timeout(120)  # the same
-def test_equal_requests_are_one_handoff_through_server_kills(installation: Installation, agent: Bin) -> None:
+def test_equal_requests_are_one_handoff_despite_kills(installation: Installation, agent: Bin) -> None:
     """Torture row 27."""
     agent("worker", AGENT)
     task = new_task(installation)
@@ -115,7 +115,7 @@ def test_equal_requests_are_one_handoff_through_server_kills(installation: Insta
 
 
 @pytest.mark.timeout(120)  # the same
-def test_equal_creations_are_one_task_through_server_kills(installation: Installation) -> None:
+def test_equal_creations_are_one_task_despite_kills(installation: Installation) -> None:
     """Torture row 27."""
     made: list[str] = []
 

@@ -145,7 +145,7 @@ def test_nothing_of_a_clone_runs_before_trust(hocket: Hocket, world: Path, trap:
 
 
 @pytest.mark.usefixtures("programs")
-def test_what_a_trusted_folder_names_runs_again(hocket: Hocket, world: Path) -> None:
+def test_configuration_of_a_trusted_folder_applies(hocket: Hocket, world: Path) -> None:
     """Torture row 51."""
     canary = world / "canary"
     clean_filter(hocket.cwd, f"touch {canary}; cat")
@@ -158,7 +158,7 @@ def test_what_a_trusted_folder_names_runs_again(hocket: Hocket, world: Path) -> 
 
 
 @pytest.mark.usefixtures("programs")
-def test_an_ordinary_clone_keeps_its_features(hocket: Hocket, world: Path) -> None:
+def test_ordinary_clone_keeps_its_features(hocket: Hocket, world: Path) -> None:
     """Torture row 51."""
     make_repository(world / "origin")
     cwd = world / "clones/one"

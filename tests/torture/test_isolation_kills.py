@@ -86,7 +86,7 @@ def test_server_kill_during_worktree_creation_leaves_one(
     assert picture(project) == before
 
 
-def test_chain_in_worktrees_ends_the_same_through_kills(installation: Installation, project: Path, agent: Bin) -> None:
+def test_chain_in_worktrees_survives_server_kills(installation: Installation, project: Path, agent: Bin) -> None:
     for name in ("first", "left", "right", "loop", "last"):
         agent(name, AGENT)
     before = picture(project)

@@ -149,11 +149,11 @@ def torture(installation: Installation, agent: Bin, ledger: Path, runs: int, kil
 
 
 @pytest.mark.timeout(100)  # twelve servers have to come up, which takes most of half a minute on two busy cores
-def test_60_runs_end_through_12_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
+def test_60_runs_end_despite_12_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
     torture(installation, agent, world / "ledger", runs=60, kills=12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # a thousand servers have to come up
-def test_5000_runs_end_through_1000_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
+def test_5000_runs_end_despite_1000_server_kills(installation: Installation, agent: Bin, world: Path) -> None:
     torture(installation, agent, world / "ledger", runs=5000, kills=1000)

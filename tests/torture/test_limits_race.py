@@ -1,4 +1,4 @@
-"""Limits under a crowd: a tree of runs grows to its bounds exactly, and never by one more."""
+"""Limits under concurrent starts: a tree of runs grows exactly to its bounds."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def tree(installation: Installation, agent: Bin) -> Tree:
     return Tree(installation)
 
 
-def at_once(work: Callable[[str | None], str], tokens: Iterable[str | None]) -> Counter[str]:
+def at_once(work: Callable[[str | None], str], tokens: Iterable[str | None], threads: int = THREADS) -> Counter[str]:
     """What came of all of it, begun as nearly at the same moment as threads can."""
     everything = list(tokens)
-    gate = threading.Barrier(min(THREADS, len(everything)))
+    gate = threading.Barrier(min(threads, len(everything)))
     first = threading.local()
 
     def one(token: str | None) -> str:
@@ -91,16 +91,30 @@ def test_nested_starts_end_at_the_depth_limit(tree: Tree, home: Path) -> None:
             refusals.append(error.message)
     assert len(tokens) - 1 == 6
     assert refusals == ["depth 6 is over the limit of 5"] * 94
-    # Everybody at once, on every floor: all floors fill up, and none is added below.
+    # Concurrent starts at every depth: every depth fills up, and none is added below.
     outcomes = at_once(tree.attempt, [token for token in tokens[1:] for _ in range(8)])
     assert Counter(run["depth"] for run in tree.live()) == {0: 1, **dict.fromkeys(range(1, 6), 3)}
     assert outcomes == {"started": 2 * 5, "limit children:": 6 * 5, "limit depth": 8}
 
 
+@pytest.mark.req("S3-57")
+def test_concurrent_starts_respect_both_limits(tree: Tree, home: Path) -> None:
+    (home / "config.toml").write_text("[limits]\ndepth = 2\nchildren = 3\n")
+    top = tree.token(tree.start())
+    middle = tree.token(tree.start(top))
+    # Three places below the middle, at the last level, and two beside it.
+    attempts = [one for _ in range(25) for one in (top, middle)]
+    assert at_once(tree.attempt, attempts, 50) == {"started": 5, "limit children:": 45}
+    assert Counter(run["depth"] for run in tree.live()) == {0: 1, 1: 3, 2: 3}
+    lowest = [tree.token(run["id"]) for run in tree.live() if run["depth"] == 2]
+    assert at_once(tree.attempt, [lowest[place % 3] for place in range(50)], 50) == {"limit depth": 50}
+    assert len(tree.live()) == len(list((home / "runs").glob("*/*"))) == 7
+
+
 # --- Width --------------------------------------------------------------------------------------------------
 
 
-def test_thousand_starts_reach_the_child_limit_exactly(tree: Tree) -> None:
+def test_concurrent_starts_reach_the_child_limit_exactly(tree: Tree) -> None:
     parent = tree.start()
     token = tree.token(parent)
     outcomes = at_once(tree.attempt, [token] * 1000)
@@ -109,7 +123,7 @@ def test_thousand_starts_reach_the_child_limit_exactly(tree: Tree) -> None:
     assert len(list((tree.installation.home / "runs").glob("*/*"))) == 9
 
 
-def test_last_child_place_goes_to_one_of_two_starts(tree: Tree, home: Path) -> None:
+def test_one_of_two_starts_gets_the_last_place(tree: Tree, home: Path) -> None:
     (home / "config.toml").write_text("[limits]\nchildren = 2\n")
     parent = tree.start()
     token = tree.token(parent)
@@ -121,8 +135,8 @@ def test_last_child_place_goes_to_one_of_two_starts(tree: Tree, home: Path) -> N
         tree.installation.client.request("POST", f"/api/runs/{children[-1]['id']}/stop")
 
 
-def test_last_place_goes_to_one_of_two_runs(tree: Tree, home: Path) -> None:
-    """Over the number of leaves nobody is refused: who comes second waits until there is a place."""
+def test_second_run_waits_for_a_free_leaf(tree: Tree, home: Path) -> None:
+    """Above the number of leaves no start is refused: the second run waits until a leaf is free."""
     (home / "config.toml").write_text("[limits]\nleaves = 3\n")
     tokens = [tree.token(tree.start()) for _ in range(2)]
     for _ in range(6):
@@ -149,21 +163,21 @@ def agents_at_work(installation: Installation) -> list[int]:
 
 
 @pytest.mark.slow
-def test_no_limit_is_exceeded_through_server_kills(tree: Tree) -> None:
-    """What a killed server had started counts for the next one, also where nobody was told of it."""
+def test_child_limit_holds_through_server_kills(tree: Tree) -> None:
+    """Runs that a killed server had started count for the next one, also when no client got a response."""
     parent = tree.start()
     token = tree.token(parent)
     stop = threading.Event()
 
-    def besiege() -> None:
+    def start_repeatedly() -> None:
         while not stop.is_set():
             try:
                 tree.start(token)
             except (HocketError, OSError):
                 continue  # refused, or asked a server that is being killed
 
-    crowd = [threading.Thread(target=besiege) for _ in range(4)]
-    for one in crowd:
+    starters = [threading.Thread(target=start_repeatedly) for _ in range(4)]
+    for one in starters:
         one.start()
     try:
         for _ in range(4):
@@ -171,7 +185,7 @@ def test_no_limit_is_exceeded_through_server_kills(tree: Tree) -> None:
             kill(tree.installation.server_pid())
     finally:
         stop.set()
-        for one in crowd:
+        for one in starters:
             one.join(30)
     while tree.attempt(token) == "started":
         pass

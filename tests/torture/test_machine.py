@@ -90,7 +90,7 @@ for _ in range(10):
 """
 
 
-def test_lost_output_is_told_with_the_end(home: Path, project: Path, agent: Bin, hocket: Hocket) -> None:
+def test_lost_output_is_reported_at_the_end(home: Path, project: Path, agent: Bin, hocket: Hocket) -> None:
     """Torture row 45: what the disk does not take is counted, and the user is told how much it was."""
     agent("writer", TOO_MUCH)
     installation = Installation(home, project, ["prlimit", f"--fsize={FILE_LIMIT}"])
@@ -121,7 +121,7 @@ def reserve_of(home: Path) -> int:
 
 @needs_root
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
-def test_a_server_starts_on_a_full_disk(
+def test_server_starts_on_a_full_disk(
     hocket: Hocket, agent: Bin, home: Path, project: Path, end: signal.Signals
 ) -> None:
     """Torture row 58."""
@@ -167,7 +167,7 @@ while True:
 
 
 @needs_root
-def test_a_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
+def test_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     """Torture row 58. What it said cannot be recorded yet, and neither can its end; that is said, and it is gone."""
     agent("flood", FLOOD)
     with tmpfs(home, "size=48m,mode=700") as remount:
@@ -208,20 +208,20 @@ def check_refused(hocket: Hocket, home: Path, reason: str) -> None:
 
 
 @needs_root
-def test_a_home_on_a_read_only_disk_is_refused(hocket: Hocket, home: Path) -> None:
+def test_home_on_read_only_disk_is_refused(hocket: Hocket, home: Path) -> None:
     with tmpfs(home, "size=1m,mode=700") as remount:
         remount("ro")
         check_refused(hocket, home, "ead-only")
 
 
 @needs_root
-def test_a_home_of_another_user_is_refused(hocket: Hocket, home: Path) -> None:
+def test_home_of_another_user_is_refused(hocket: Hocket, home: Path) -> None:
     os.chown(home, 65534, 65534)
     check_refused(hocket, home, "another user")
     assert {path.name for path in home.iterdir()} <= {"server.log"}
 
 
-def test_a_home_behind_a_symbolic_link_is_refused(
+def test_home_behind_a_symbolic_link_is_refused(
     hocket: Hocket, home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = world / "link"
@@ -230,7 +230,7 @@ def test_a_home_behind_a_symbolic_link_is_refused(
     check_refused(hocket, link, "symbolic link")
 
 
-def test_a_home_that_is_a_file_is_refused(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_that_is_a_file_is_refused(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = world / "file"
     place.write_text("mine")
     monkeypatch.setenv("HOCKET_HOME", str(place))
@@ -313,7 +313,7 @@ def garble_page(path: Path, word: bytes) -> None:
         file.write(b"\x07" * 4096)
 
 
-def test_a_corrupt_page_of_events_is_told_once(
+def test_corrupt_page_of_events_is_reported_once(
     installation: Installation, hocket: Hocket, home: Path, agent: Bin
 ) -> None:
     """Torture row 55."""
@@ -345,7 +345,7 @@ def test_a_corrupt_page_of_events_is_told_once(
 
 
 @pytest.mark.parametrize("stays", [False, True], ids=["closes", "stays"])
-def test_a_foreign_reader_does_not_keep_a_server_from_starting(
+def test_server_starts_while_another_program_reads_database(
     stays: bool, installation: Installation, home: Path
 ) -> None:
     """Torture row 57."""
@@ -367,7 +367,7 @@ def test_a_foreign_reader_does_not_keep_a_server_from_starting(
 
 def digests(home: Path) -> dict[str, str]:
     names = ("hocket.db", "hocket.db-wal")
-    # An empty log is none: whoever only looks into a database leaves one.
+    # An empty log does not count: a program that only reads the database leaves one.
     paths = [home / name for name in names if (home / name).exists() and (home / name).stat().st_size]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -385,7 +385,7 @@ def test_300_runs_need_less_than_256_descriptors(home: Path, project: Path, agen
     assert [run["result"] for run in ended] == [f"{number % 100}\n" for number in range(300)]
 
 
-def test_a_server_that_ran_out_of_descriptors_recovers(home: Path, project: Path, agent: Bin) -> None:
+def test_server_without_free_descriptors_recovers(home: Path, project: Path, agent: Bin) -> None:
     agent("held", "import sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(6)")
     installation = Installation(home, project, ["prlimit", "--nofile=64:64"])
     gates = [project / f"gate-{number}" for number in range(5)]
@@ -428,7 +428,7 @@ def control_group(name: str, processes: int) -> Iterator[Path]:
 
 
 @needs_root
-def test_runs_that_cannot_fork_are_started_when_they_can(home: Path, project: Path, agent: Bin, world: Path) -> None:
+def test_refused_forks_are_repeated_until_possible(home: Path, project: Path, agent: Bin, world: Path) -> None:
     agent("held", '#!/bin/sh\nread go < gate\necho "$1" >> ledger\nexit "$1"\n')
     os.mkfifo(project / "gate")
     with control_group(world.name, 1000) as group, open(project / "gate", "r+b", buffering=0) as gate:

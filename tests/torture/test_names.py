@@ -2,7 +2,7 @@
 is looked at because of them.
 
 Every name has a word of its own, and files of that word lie where a name that became part of a path would lead. All
-that happens is traced; a word that turns up in a system call is a file that somebody looked for.
+that happens is traced; a word that appears in a system call is a file that was looked for.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NAMES: Mapping[str, str | None] = {
     "con": "con",
 }
 """Each with the word by which its traces are known, if it has one."""
-HONEST = "honest"
-"""A name like any other, to show that what refuses the others works."""
+VALID = "honest"
+"""A valid name, to show that the request itself works."""
 
 LOOKING = r"""
 import json, os, subprocess, sys
@@ -83,7 +83,7 @@ def baits(world: Path, home: Path, project: Path) -> list[Path]:
     text = "---\nname: {}\ndescription: d\n---\n"
     made = [project / ".claude/agents/any.md"]
     made[0].parent.mkdir(parents=True)
-    made[0].write_text(text.format(HONEST))
+    made[0].write_text(text.format(VALID))
     for folder in (project / ".claude", Path.home() / ".claude", home / "data"):
         (folder / "agents").mkdir(parents=True, exist_ok=True)
         for word in filter(None, NAMES.values()):
@@ -98,7 +98,7 @@ def traced(world: Path, project: Path, program: str) -> tuple[dict[str, dict[str
     """What a program told of each name, and every system call of it and of all that it started."""
     if shutil.which("strace") is None:
         pytest.fail("strace is not installed; scripts/test tells how to get it")
-    (world / "names.json").write_text(json.dumps([HONEST, *NAMES]))
+    (world / "names.json").write_text(json.dumps([VALID, *NAMES]))
     done = subprocess.run(
         [
             *TRACE,
@@ -148,16 +148,16 @@ def accepted(told: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], int
 @pytest.mark.timeout(120)
 def test_invalid_name_is_refused_without_file_access(world: Path, project: Path, baits: list[Path]) -> None:
     told, lines = traced(world, project, LOOKING)
-    assert told.pop(HONEST) == {"show": 404, "show in the project": 200, "agents": 0}
+    assert told.pop(VALID) == {"show": 404, "show in the project": 200, "agents": 0}
     assert accepted(told) == {}
     assert {word: found for word in filter(None, NAMES.values()) if (found := because_of(word, lines))} == {}
     assert project / ".claude/agents/any.md" in {touch.path for touch in touches(lines)}, "the trace proves nothing"
 
 
 @pytest.mark.timeout(120)
-def test_running_such_a_name_looks_only_where_programs_are(world: Path, project: Path, baits: list[Path]) -> None:
+def test_run_of_invalid_name_searches_only_path(world: Path, project: Path, baits: list[Path]) -> None:
     told, lines = traced(world, project, RUNNING)
-    assert told.pop(HONEST)["start"] == 400, "there is no CLI to run it with"
+    assert told.pop(VALID)["start"] == 400, "there is no CLI to run it with"
     assert accepted(told) == {}
     programs = {Path(folder) for folder in os.environ["PATH"].split(":")}
     as_typed = {project.parent / "bait-up", project / "bait-below/x"}
@@ -167,7 +167,7 @@ def test_running_such_a_name_looks_only_where_programs_are(world: Path, project:
     assert not list((world / "h/runs").rglob("spec.json")), "something was started"
 
 
-def test_a_look_that_such_a_name_caused_would_be_found(world: Path) -> None:
+def test_traced_access_for_a_name_is_found(world: Path) -> None:
     lines = [
         f'9 openat(AT_FDCWD</p>, "{world}/h/data/agents/../bait-up.json", O_RDONLY) = -1 ENOENT (No such file)',
         f'9 newfstatat(AT_FDCWD<{world}>, "con.md", 0x7f, 0) = 0',

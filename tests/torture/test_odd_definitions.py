@@ -1,4 +1,4 @@
-"""A folder of definitions in which somebody has put everything that a reader could stumble over."""
+"""A folder of definitions with every kind of file that could break a reader."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_odd_files_are_reported_with_their_reason(folder: Path) -> None:
     assert {stem: words for stem, words in expected.items() if words not in reasons[stem]} == {}
 
 
-def test_all_of_it_takes_no_time(folder: Path) -> None:
+def test_odd_folder_is_scanned_quickly(folder: Path) -> None:
     scanned(folder)
     seconds = []
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_all_of_it_takes_no_time(folder: Path) -> None:
     assert min(seconds) < MOST_SECONDS
 
 
-def test_reader_survives_every_head_with_little_memory(folder: Path) -> None:
+def test_reader_parses_every_file_with_small_stack(folder: Path) -> None:
     """Where a parser that calls itself again for each bracket would be killed."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_STACK, (512 * 1024, 512 * 1024))\n"

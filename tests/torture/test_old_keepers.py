@@ -66,7 +66,7 @@ def gates(project: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("ends_alone", [False, True], ids=["ends under the new server", "ends without a server"])
-def test_run_of_an_old_keeper_is_adopted_and_finished(
+def test_run_of_old_keeper_is_adopted_and_finished(
     ends_alone: bool, installation: Installation, agent: Bin, home: Path, gates: list[Path]
 ) -> None:
     """Torture row 45."""

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: bytes stay as they are, whatever they are and however many."""
+"""Input and output of an agent: any bytes, in any amount, arrive unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ os.write(1, b"\\nend\\n")
 
 
 @pytest.mark.own_server
-def test_line_of_100_mb_is_stored_and_reported_as_oversize(installation: Installation, agent: Bin) -> None:
+def test_line_of_100_mb_is_reported_as_oversize(installation: Installation, agent: Bin) -> None:
     agent("endless", LONG_LINE)
     server = installation.server_pid()
     installation.ended(installation.spawn("/bin/true"))
@@ -48,7 +48,7 @@ def test_line_of_100_mb_is_stored_and_reported_as_oversize(installation: Install
 NOISE = bytes(range(256)) + b"\xff\xfe\0\0\n" + b"\x1b[31mred\x1b[0m\x1b]8;;http://x\x07link\n" + b"\xc3\n" + b"tail"
 
 
-def test_bytes_that_are_no_text_are_kept_as_they_are(installation: Installation, hocket: Hocket, agent: Bin) -> None:
+def test_invalid_utf8_output_is_kept_unchanged(installation: Installation, hocket: Hocket, agent: Bin) -> None:
     agent("noise", f"import os\nos.write(1, {NOISE!r})\nos.write(2, {NOISE!r})")
     run = installation.spawn("noise")
     assert verdict(installation.ended(run)) == ("done", "exit", 0)
@@ -62,9 +62,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are(installation: Installation,
     assert texts == NOISE.decode("utf-8", "replace").split("\n")
 
 
-def test_what_is_shown_to_people_cannot_steer_their_terminal(
-    installation: Installation, hocket: Hocket, agent: Bin
-) -> None:
+def test_shown_output_cannot_control_the_terminal(installation: Installation, hocket: Hocket, agent: Bin) -> None:
     agent("noise", f"import os\nos.write(1, {NOISE!r})")
     run = installation.spawn("noise")
     installation.ended(run)
@@ -90,7 +88,7 @@ PROMPTS = {
 }
 
 
-def test_a_prompt_reaches_its_agent_byte_for_byte(
+def test_prompt_argument_reaches_the_agent_unchanged(
     installation: Installation, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("echo", ECHO)
@@ -121,7 +119,7 @@ def test_api_prompt_reaches_the_agent_unchanged(installation: Installation, agen
     assert list(project.iterdir()) == []
 
 
-def test_an_empty_prompt_is_no_argument(installation: Installation, agent: Bin) -> None:
+def test_empty_prompt_is_no_argument(installation: Installation, agent: Bin) -> None:
     agent("echo", "import sys\nprint(len(sys.argv))")
     run = installation.spawn("echo", prompt="")
     installation.ended(run)
@@ -137,9 +135,7 @@ def test_oversize_prompt_is_refused_with_the_limit(hocket: Hocket, agent: Bin, p
 
 
 @pytest.mark.req("S3-48")
-def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(
-    installation: Installation, agent: Bin, project: Path
-) -> None:
+def test_prompt_on_standard_input_arrives_whole(installation: Installation, agent: Bin, project: Path) -> None:
     path = agent("reader", READ)
     (project / "hocket.toml").write_text(f'[agents.listener]\npath = "{path}"\nprompt_via = "stdin"\n')
     for name, prompt in {"1 MB": "x" * MB, **PROMPTS}.items():

@@ -1,4 +1,4 @@
-"""A power cut while a run begins: whatever the disk has by then, the run is not started a second time."""
+"""A power cut while a run begins: the run is not started a second time from the state of the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def disk(image: Path, place: Path) -> Iterator[None]:
 
 
 @needs_root
-def test_run_is_started_once_when_power_fails_at_its_start(agent: Bin, home: Path, project: Path, world: Path) -> None:
+def test_run_starts_once_when_power_fails(agent: Bin, home: Path, project: Path, world: Path) -> None:
     """Torture row 50."""
     agent("victim", VICTIM)
     image, copy, ledger = world / "image", world / "copy", world / "ledger"

@@ -1,4 +1,4 @@
-"""Configuration files of a project that nobody approved: what they may name, and what they cost to read."""
+"""Configuration files of an untrusted project: which files they may name, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def secret(world: Path, agent: Bin) -> Path:
 @pytest.mark.shared_server
 @pytest.mark.parametrize("where", ["step", "chain", "agent", "json"])
 @pytest.mark.parametrize("how", ["absolute", "parent", "link", "linked folder"])
-def test_a_project_names_no_prompt_file_outside_of_it(hocket: Hocket, secret: Path, where: str, how: str) -> None:
+def test_prompt_file_outside_the_project_is_refused(hocket: Hocket, secret: Path, where: str, how: str) -> None:
     """Torture row 52."""
     (hocket.cwd / "link.md").symlink_to(secret)
     (hocket.cwd / "folder").symlink_to(secret.parent)
@@ -112,7 +112,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("case", COSTLY)
-def test_a_costly_file_is_refused_at_once(project: Path, home: Path, case: str) -> None:
+def test_costly_file_is_refused_at_once(project: Path, home: Path, case: str) -> None:
     """Torture row 53."""
     name, text = COSTLY[case]
     (project / "forge").mkdir()
@@ -141,7 +141,7 @@ def test_a_costly_file_is_refused_at_once(project: Path, home: Path, case: str) 
         '{"a": "' + "[.{" * 100 + '"}',
     ],
 )
-def test_what_may_be_parsed_is_let_through(text: str) -> None:
+def test_text_within_the_limits_is_accepted(text: str) -> None:
     """Torture row 53."""
     assert excess(text) is None
 
@@ -155,7 +155,7 @@ def test_what_may_be_parsed_is_let_through(text: str) -> None:
         ('x = """\n"\n"""\n' + '"a".' * MAX_KEY_PARTS, "a key of more than 16 parts (at line 4)"),
     ],
 )
-def test_what_is_too_much_is_told_with_its_line(text: str, reason: str) -> None:
+def test_excessive_text_is_refused_with_its_line(text: str, reason: str) -> None:
     """Torture row 53."""
     assert reason in (excess(text) or "")
 

@@ -1,4 +1,4 @@
-"""Readers that do not read, and readers that come and go: nobody else notices, and memory stays where it was."""
+"""Stalled readers, and many short ones: no other client is delayed, and memory does not grow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def subscriptions(path: str, run: str, count: int) -> Iterator[list[socket.socke
         yield sockets
 
 
-def test_readers_that_do_not_read_cost_nothing_and_delay_nobody(installation: Installation, agent: Bin) -> None:
+def test_stalled_readers_delay_no_request(installation: Installation, agent: Bin) -> None:
     agent("talker", TALKER)
     server = installation.server_pid()
     installation.ended(installation.spawn("talker", "20000"), 30)
@@ -56,7 +56,7 @@ def test_readers_that_do_not_read_cost_nothing_and_delay_nobody(installation: In
     assert sum(event["type"] == "text" for event in events) == 20000
 
 
-def test_a_thousand_readers_that_come_and_go_leave_nothing_behind(installation: Installation, agent: Bin) -> None:
+def test_closed_readers_leave_nothing_behind(installation: Installation, agent: Bin) -> None:
     agent("talker", TALKER)
     run = installation.spawn("sleep", "120")
     server = installation.server_pid()

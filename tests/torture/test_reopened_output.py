@@ -29,9 +29,7 @@ def only_pass(installation: Installation, chain: str) -> str | None:
     return str(run["id"])
 
 
-def test_loop_is_not_complete_when_only_a_sentence_names_the_marker(
-    installation: Installation, hocket: Hocket, agent: Bin
-) -> None:
+def test_sentence_with_the_marker_completes_no_loop(installation: Installation, hocket: Hocket, agent: Bin) -> None:
     """Torture row 45: the loop as it was seen, on the command line."""
     agent("worker", f'#!/bin/sh\necho working; sleep 1; echo "I will not write {MARKER}" > /dev/stdout\n')
     done = hocket("run", "worker:1")
@@ -75,7 +73,7 @@ WITHOUT_MARKER = {
 
 
 @pytest.mark.parametrize("name", [*WITH_MARKER, *WITHOUT_MARKER])
-def test_marker_is_judged_on_all_of_reopened_output(name: str, installation: Installation, agent: Bin) -> None:
+def test_marker_is_found_in_reopened_output(name: str, installation: Installation, agent: Bin) -> None:
     """Torture row 45."""
     script, out, err = (WITH_MARKER | WITHOUT_MARKER)[name]
     agent("worker", f"#!/bin/sh\n{script}\n")

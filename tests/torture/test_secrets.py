@@ -20,7 +20,7 @@ for name, value in sorted(os.environ.items()):
 
 
 @pytest.mark.req("S2-89")
-def test_an_agent_that_prints_its_environment_publishes_no_secret(installation: Installation, agent: Bin) -> None:
+def test_printed_environment_publishes_no_secret(installation: Installation, agent: Bin) -> None:
     agent("shouter", SHOUTER)
     (installation.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
     sent = {**environment(), "MY_API_KEY": KEY, "AWS_SECRET_ACCESS_KEY": AWS, "ANTHROPIC_API_KEY": KEY + "x"}

@@ -25,7 +25,7 @@ def claude(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaudeSetup
 
 
 def clone(project: Path, marks: Path) -> Path:
-    """The definition that hides the user's own. Whatever of it takes effect leaves a file."""
+    """The definition that hides the user's own. Each part of it that takes effect leaves a file."""
     (project / ".git").mkdir()
     marks.mkdir()
     return define(
@@ -42,9 +42,7 @@ def line_to_type(stderr: str) -> str:
     return hint.partition(" run: ")[2]
 
 
-def test_cloned_agent_does_not_replace_the_users_own(
-    claude: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
-) -> None:
+def test_cloned_agent_does_not_replace_the_users(claude: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("hocket", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hocket "$@"\n')
     own = define(world / "user", "reviewer", body="You are agent: mine.")
     marks = world / "marks"

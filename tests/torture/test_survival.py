@@ -1,4 +1,4 @@
-"""Whoever dies, a run goes on or is called lost: terminals, keepers, servers, all of them at once."""
+"""When terminals, keepers or servers are killed, a run continues or is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with open(sys.argv[1]) as gate:
 print("done", flush=True)
 sys.exit(int(sys.argv[2]))
 """
-"""Goes on when somebody opens and closes its FIFO, and ends with the code it was given."""
+"""Waits until its FIFO was opened and closed, and ends with the given code."""
 
 FAMILY = """
 import os, signal, subprocess, sys
@@ -46,7 +46,7 @@ def gate(project: Path) -> Path:
 
 
 def open_gate(gate: Path) -> None:
-    """Let whoever waits at it go on; waits until somebody does."""
+    """Release the process that waits at it; blocks until there is one."""
     gate.open("w").close()
 
 
@@ -59,7 +59,7 @@ def family_of(installation: Installation, run: str) -> list[int]:
 
 
 @pytest.mark.req("S3-22")
-def test_a_run_outlives_the_killed_terminal_that_started_it(
+def test_run_survives_the_kill_of_its_terminal(
     installation: Installation, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
     agent("held", HELD)
@@ -115,11 +115,11 @@ def test_run_ends_when_its_directory_is_removed(is_served: bool, installation: I
     remove(folder)
     ended = installation.ended(run)
     assert (*verdict(ended), ended["error"]) == ("lost", "lost", None, "the files of its run were removed")
-    assert all_gone([*family, keeper]), "nobody is left without anybody who looks after it"
+    assert all_gone([*family, keeper]), "no process is left without a keeper"
     assert any(event["type"] == "text" for event in installation.events(run)), "what it had said is still told"
 
 
-def test_a_chain_whose_keeper_was_killed_is_not_complete(
+def test_chain_is_incomplete_when_keeper_is_killed(
     installation: Installation, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("family", FAMILY)
@@ -137,7 +137,7 @@ def test_a_chain_whose_keeper_was_killed_is_not_complete(
     assert not (project / "ran").exists()
 
 
-def test_killing_all_leaves_lost_runs_with_output(installation: Installation, agent: Bin) -> None:
+def test_killing_all_keepers_leaves_lost_runs(installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
     runs = [installation.spawn("family") for _ in range(8)]
     families = [pid for run in runs for pid in family_of(installation, run)]
@@ -150,7 +150,7 @@ def test_killing_all_leaves_lost_runs_with_output(installation: Installation, ag
     assert all_gone(families)
 
 
-# --- Nobody is left -----------------------------------------------------------------------------------------
+# --- No server is left --------------------------------------------------------------------------------------
 
 
 def test_chain_continues_with_the_server_its_keeper_starts(
@@ -217,7 +217,7 @@ def check_stream(events: list[dict[str, object]], code: int | None, root: str) -
 
 @pytest.mark.parametrize("ends", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_following_goes_on_through_several_ends_of_the_server(
+def test_client_follows_run_through_server_ends(
     sig: int, ends: int, installation: Installation, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
     agent("counter", COUNTER)
@@ -255,7 +255,7 @@ def test_orderly_restart_resumes_server_sent_events(installation: Installation, 
     assert installation.run(run)["exit_code"] == 4
 
 
-# --- A run's directory tells of a process that is somebody else's -------------------------------------------
+# --- The pid of a run's directory belongs to another process ------------------------------------------------
 
 
 def bystander() -> subprocess.Popen[bytes]:
@@ -339,7 +339,7 @@ def test_reused_pid_differs_by_start_time() -> None:
 # --- Two servers --------------------------------------------------------------------------------------------
 
 
-def test_a_second_server_leaves_at_once_and_names_the_first(installation: Installation, hocket: Hocket) -> None:
+def test_second_server_exits_and_names_the_first(installation: Installation, hocket: Hocket) -> None:
     first = installation.server_pid()
     second = hocket("serve")
     assert second.returncode == 1

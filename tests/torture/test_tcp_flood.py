@@ -112,7 +112,7 @@ def test_half_sent_requests_leave_the_unix_socket_free(home: Path, project: Path
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)  # the deadline of a body
-def test_a_slow_body_with_a_token_has_a_deadline(home: Path, project: Path) -> None:
+def test_slow_body_with_token_has_a_deadline(home: Path, project: Path) -> None:
     installation = Installation(home, project)
     installation.server_pid()
     slow = head(home, "POST", "/api/runs", "Content-Type: application/json", "Content-Length: 999999")

@@ -79,7 +79,7 @@ def at_its_gate(installation: Installation, agent: Bin) -> str:
 
 
 def another_server(installation: Installation, killed: int) -> int:
-    """One that nobody here asked for. It has the lock a little before the lock tells of it."""
+    """A server that the test did not start. It takes the lock a little before it writes its description."""
 
     def found() -> int | None:
         pid = installation.living_server()
@@ -90,6 +90,11 @@ def another_server(installation: Installation, killed: int) -> int:
 
 def tries(installation: Installation) -> int:
     return (installation.cwd / "tries").stat().st_size
+
+
+def only_the_server_is_left(installation: Installation) -> None:
+    """Wait for the keepers too: one that ends after its server starts another."""
+    wait_for(lambda: len(processes_of(installation.home)) == 2, "only the server and its zygote")
 
 
 def is_deserted(home: Path) -> bool:
@@ -109,8 +114,9 @@ def test_parked_chain_continues_after_its_server_ended(installation: Installatio
     assert (ended["status"], tries(installation)) == ("done", 2)
     assert installation.server_pid() == other
     assert ended["ended_at"] >= until
+    only_the_server_is_left(installation)
     installation.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(installation.home), "everybody's end")
+    wait_for(lambda: is_deserted(installation.home), "the end of all processes")
 
 
 def test_earlier_started_server_is_not_restarted(installation: Installation, agent: Bin) -> None:
@@ -119,19 +125,19 @@ def test_earlier_started_server_is_not_restarted(installation: Installation, age
     second = installation.server_pid()
     assert second != first
     assert installation.ended(run)["status"] == "done"
-    wait_for(lambda: len(processes_of(installation.home)) == 2, "only the server and its zygote")
+    only_the_server_is_left(installation)
     assert (installation.living_server(), tries(installation)) == (second, 2)
 
 
-def test_nobody_waits_any_more_for_a_chain_that_was_stopped(installation: Installation, agent: Bin) -> None:
+def test_no_process_waits_for_a_stopped_chain(installation: Installation, agent: Bin) -> None:
     run = parked(installation, agent, 300)
     installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert installation.ended(run)["status"] == "stopped"
     installation.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(installation.home), "everybody's end")
+    wait_for(lambda: is_deserted(installation.home), "the end of all processes")
 
 
-def test_chain_at_its_gate_continues_after_a_server_kill(installation: Installation, agent: Bin) -> None:
+def test_gate_of_chain_continues_after_server_kill(installation: Installation, agent: Bin) -> None:
     run = at_its_gate(installation, agent)
     killed = installation.kill_server()
     (installation.cwd / "go").touch()
@@ -139,23 +145,23 @@ def test_chain_at_its_gate_continues_after_a_server_kill(installation: Installat
     assert verdict(installation.ended(run)) == ("done", "single_run", 0)
 
 
-def test_a_server_that_is_stopped_stays_away_from_a_gate(installation: Installation, agent: Bin) -> None:
-    """Whoever stops it means it; only a scheduled start brings it back."""
+def test_stopped_server_is_not_restarted_for_gate(installation: Installation, agent: Bin) -> None:
+    """A stop is intended: only a scheduled start starts the server again."""
     run = at_its_gate(installation, agent)
     installation.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(installation.home), "everybody's end")
+    wait_for(lambda: is_deserted(installation.home), "the end of all processes")
     (installation.cwd / "go").touch()
     assert verdict(installation.ended(run)) == ("done", "single_run", 0)
 
 
-def test_killed_server_returns_to_end_a_settled_run(installation: Installation, agent: Bin) -> None:
+def test_killed_server_returns_to_end_settled_run(installation: Installation, agent: Bin) -> None:
     run = lingering(installation, agent)
     another_server(installation, installation.kill_server())
     installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert installation.ended(run)["status"] == "stopped"
 
 
-def test_stopped_server_returns_in_time_to_end_a_settled_run(installation: Installation, agent: Bin) -> None:
+def test_stopped_server_returns_to_end_settled_run(installation: Installation, agent: Bin) -> None:
     run = lingering(installation, agent)
     kept = {installation.identity(run).pid, installation.identity(run).keeper}
     installation.kill_server(signal.SIGTERM)
@@ -169,10 +175,10 @@ def test_stopped_server_returns_in_time_to_end_a_settled_run(installation: Insta
         kill(waiter, signal.SIGKILL)
 
 
-def test_a_plain_chain_needs_no_process_more(installation: Installation, agent: Bin) -> None:
+def test_plain_chain_leaves_only_the_server(installation: Installation, agent: Bin) -> None:
     agent("brief", "")
     assert installation.ended(chain(installation, "brief -> brief"))["status"] == "done"
     wanted = {installation.server_pid(), installation.zygote_pid()}
     wait_for(lambda: set(processes_of(installation.home)) == wanted, "the end of the last keeper alone")
     installation.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(installation.home), "everybody's end")
+    wait_for(lambda: is_deserted(installation.home), "the end of all processes")

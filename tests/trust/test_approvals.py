@@ -1,4 +1,4 @@
-"""What the user has approved: written down whole, compared byte for byte, and worth nothing when it is damaged."""
+"""Approvals: stored with their content, compared byte for byte, and void when the record is damaged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def trusts(home: Path, folder: Path) -> bool:
 # --- The record ---------------------------------------------------------------------------------------------
 
 
-def test_an_approval_is_kept_private_with_what_was_approved(home: Path, project: Path) -> None:
+def test_approval_and_content_are_stored_privately(home: Path, project: Path) -> None:
     path = put(project / "a.md", "content")
     trust_file(home, path)
     record = json.loads((home / "trust.json").read_text())
@@ -57,13 +57,13 @@ def test_an_approval_is_kept_private_with_what_was_approved(home: Path, project:
     assert (modes, stat.S_IMODE((home / "trust").stat().st_mode)) == ({0o600}, 0o700)
 
 
-def test_nothing_is_written_where_nothing_is_approved(home: Path, project: Path) -> None:
+def test_reading_approvals_writes_nothing(home: Path, project: Path) -> None:
     assert not trusts(home, project)
     assert not approvals.withdraw(str(home), FILE, str(project / "a.md"))
     assert list(home.iterdir()) == []
 
 
-def test_what_is_no_longer_approved_is_not_kept(home: Path, project: Path) -> None:
+def test_content_is_removed_with_its_approval(home: Path, project: Path) -> None:
     path = put(project / "a.md", "one")
     trust_file(home, path)
     path.write_text("two")
@@ -74,13 +74,13 @@ def test_what_is_no_longer_approved_is_not_kept(home: Path, project: Path) -> No
     assert not Approvals(load(str(project), str(home))).trusts_file(str(path))
 
 
-def test_a_large_content_is_known_by_its_hash_alone(home: Path, project: Path) -> None:
+def test_large_content_is_stored_as_hash_only(home: Path, project: Path) -> None:
     pin = approvals.approve(str(home), FOLDER, str(project), b"x" * (MAX_KEPT + 1))
     assert list((home / "trust").iterdir()) == []
     assert approvals.kept(str(home), pin) is None
 
 
-def test_kept_content_that_was_changed_is_not_shown_as_what_was_approved(home: Path, project: Path) -> None:
+def test_changed_stored_content_is_not_returned(home: Path, project: Path) -> None:
     pin = approvals.approve(str(home), FILE, str(project / "a.md"), b"as it was")
     assert approvals.kept(str(home), pin) == b"as it was"
     (home / "trust" / pin.sha256).write_bytes(b"as it was not")
@@ -119,7 +119,7 @@ def test_concurrent_approvals_are_all_recorded(home: Path, project: Path) -> Non
         ('{"version": 2, "files": {}, "folders": {}}', "newer Hocket"),
     ],
 )
-def test_a_record_that_cannot_be_understood_trusts_nothing_and_is_left_as_it_is(
+def test_unreadable_approvals_trust_nothing_and_stay_unchanged(
     home: Path, project: Path, text: str, words: str
 ) -> None:
     path = put(project / "a.md")
@@ -136,13 +136,13 @@ def test_a_record_that_cannot_be_understood_trusts_nothing_and_is_left_as_it_is(
     assert (home / "trust.json").read_text() == text
 
 
-def test_a_home_that_cannot_be_written_is_said_to_be_one(world: Path, project: Path) -> None:
+def test_unwritable_home_is_reported_when_approving(world: Path, project: Path) -> None:
     put(world / "file")
     with pytest.raises(HomeError, match="cannot record approvals"):
         approvals.approve(str(world / "file/h"), FILE, str(project / "a.md"), b"x")
 
 
-def test_a_configuration_made_by_hand_knows_of_no_approvals(project: Path) -> None:
+def test_configuration_without_home_has_no_approvals(project: Path) -> None:
     assert not Approvals(Config()).trusts(str(project))
     assert not Approvals(Config()).trusts_file(str(project / "a.md"))
 
@@ -150,7 +150,7 @@ def test_a_configuration_made_by_hand_knows_of_no_approvals(project: Path) -> No
 # --- Definitions --------------------------------------------------------------------------------------------
 
 
-def test_one_changed_byte_makes_an_approval_void(home: Path, project: Path) -> None:
+def test_one_changed_byte_voids_file_approval(home: Path, project: Path) -> None:
     path = put(project / "a.md", "content")
     trust_file(home, path)
     assert Approvals(load(str(project), str(home))).trusts_file(str(path))
@@ -160,7 +160,7 @@ def test_one_changed_byte_makes_an_approval_void(home: Path, project: Path) -> N
     assert Approvals(load(str(project), str(home))).trusts_file(str(path))
 
 
-def test_the_content_that_was_read_counts_and_not_what_is_there_by_now(home: Path, project: Path) -> None:
+def test_content_as_read_decides_not_the_current_file(home: Path, project: Path) -> None:
     path = put(project / "a.md", "content")
     trust_file(home, path)
     config = Approvals(load(str(project), str(home)))
@@ -169,7 +169,7 @@ def test_the_content_that_was_read_counts_and_not_what_is_there_by_now(home: Pat
     assert config.trusts_file(str(path), b"content")
 
 
-def test_a_link_is_approved_as_what_it_leads_to(home: Path, project: Path) -> None:
+def test_link_is_approved_as_its_target(home: Path, project: Path) -> None:
     first, second = put(project / "first.md", "same"), put(project / "second.md", "same")
     link = project / "link.md"
     link.symlink_to(first)
@@ -181,7 +181,7 @@ def test_a_link_is_approved_as_what_it_leads_to(home: Path, project: Path) -> No
     assert not Approvals(load(str(project), str(home))).trusts_file(str(link))
 
 
-def test_a_file_that_is_gone_or_no_file_is_not_approved(home: Path, project: Path) -> None:
+def test_missing_or_irregular_file_is_not_approved(home: Path, project: Path) -> None:
     path = put(project / "a.md")
     trust_file(home, path)
     path.unlink()
@@ -199,17 +199,15 @@ COVERED = (
     ".claude/skills/s/SKILL.md",
     ".claude/commands/c.md",
 )
-ASKING = "---\nhooks: {}\n---\n"
+PRIVILEGED = "---\nhooks: {}\n---\n"
 
 
 def valid(name: str) -> str:
-    return "{}" if name.endswith(".json") else ASKING if name.endswith(".md") else ""
+    return "{}" if name.endswith(".json") else PRIVILEGED if name.endswith(".md") else ""
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_a_folder_s_approval_covers_what_could_make_claude_or_hocket_do_things(
-    home: Path, project: Path, name: str
-) -> None:
+def test_folder_approval_covers_files_that_start_programs(home: Path, project: Path, name: str) -> None:
     other = ".mcp.json" if name == "hocket.toml" else "hocket.toml"
     put(project / other, valid(other))
     trust(home, project)
@@ -225,7 +223,7 @@ def test_a_folder_s_approval_covers_what_could_make_claude_or_hocket_do_things(
     assert not trusts(home, project), "a missing file asks again"
 
 
-def test_a_plain_definition_may_change_without_anybody_being_asked(home: Path, project: Path) -> None:
+def test_plain_definition_change_keeps_folder_approval(home: Path, project: Path) -> None:
     put(project / ".mcp.json", "{}")
     trust(home, project)
     put(project / ".claude/agents/a.md", "---\nname: a\ndescription: d\n---\nHello.\n")
@@ -233,21 +231,21 @@ def test_a_plain_definition_may_change_without_anybody_being_asked(home: Path, p
     assert trusts(home, project)
 
 
-def test_a_key_that_is_written_with_escapes_is_not_overlooked(home: Path, project: Path) -> None:
+def test_escaped_privilege_key_voids_folder_approval(home: Path, project: Path) -> None:
     put(project / ".mcp.json", "{}")
     trust(home, project)
     put(project / ".claude/agents/a.md", '---\n"h\\x6foks": {}\n---\n')
     assert not trusts(home, project)
 
 
-def test_no_content_can_pass_for_that_of_two_files(home: Path, project: Path) -> None:
+def test_joined_file_contents_are_unambiguous(home: Path, project: Path) -> None:
     one = joined([("a", b"1\n=== b, 1 bytes\n2")])
     two = joined([("a", b"1"), ("b", b"2")])
     assert one != two
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_a_folder_can_be_approved_as_one_that_brings_nothing_along(home: Path, project: Path, name: str) -> None:
+def test_empty_folder_approval_ends_with_first_covered_file(home: Path, project: Path, name: str) -> None:
     put(project / "CLAUDE.md", "hooks")
     assert Approvals(Config(home=str(home))).cover.folder(str(project)) == b""
     assert not trusts(home, project)
@@ -257,13 +255,13 @@ def test_a_folder_can_be_approved_as_one_that_brings_nothing_along(home: Path, p
     found = Approvals(Config(home=str(home)))
     assert (found.state(FOLDER, str(project)), found.changed(str(project))) == ("approved", None)
     added = put(project / name, valid(name))
-    assert not trusts(home, project), "it is no longer one that brings nothing along"
+    assert not trusts(home, project), "the folder is no longer empty"
     assert (found.state(FOLDER, str(project)), found.changed(str(project))) == ("changed", str(project))
     added.unlink()
     assert trusts(home, project)
 
 
-def test_approved_nothing_does_not_cover_what_is_above_and_ends_with_the_folder(home: Path, project: Path) -> None:
+def test_empty_folder_approval_excludes_folders_above(home: Path, project: Path) -> None:
     (project / ".git").mkdir()
     below = project / "below"
     below.mkdir()
@@ -275,14 +273,14 @@ def test_approved_nothing_does_not_cover_what_is_above_and_ends_with_the_folder(
     assert Approvals(Config(home=str(home))).state(FOLDER, str(below)) == "gone"
 
 
-def test_settings_that_were_approved_and_are_gone_are_not_approved_as_nothing(home: Path, project: Path) -> None:
+def test_removed_settings_void_the_folder_approval(home: Path, project: Path) -> None:
     settings = put(project / ".claude/settings.json", "{}")
     trust(home, project)
     settings.unlink()
     assert (trusts(home, project), Approvals(Config(home=str(home))).state(FOLDER, str(project))) == (False, "gone")
 
 
-def test_what_an_untrusted_folder_does_without_is_known_by_its_names(home: Path, project: Path, world: Path) -> None:
+def test_disabled_files_of_untrusted_folder_are_listed(home: Path, project: Path, world: Path) -> None:
     (project / ".git").mkdir()
     below = project / "below"
     own, cover = put(below / ".claude/agents/a.md"), Cover([str(world / "user/.claude")])
@@ -298,7 +296,7 @@ def test_what_an_untrusted_folder_does_without_is_known_by_its_names(home: Path,
     assert cover.disabled(str(world / "user")) == ()
 
 
-def test_all_folders_up_to_the_repository_s_root_have_to_be_approved(home: Path, project: Path) -> None:
+def test_trust_requires_all_folders_up_to_repository_root(home: Path, project: Path) -> None:
     (project / ".git").mkdir()
     below = project / "a/b"
     below.mkdir(parents=True)
@@ -313,9 +311,7 @@ def test_all_folders_up_to_the_repository_s_root_have_to_be_approved(home: Path,
     assert trusts(home, project)
 
 
-def test_a_worktree_has_the_fingerprint_of_its_repository_while_their_files_are_the_same(
-    project: Path, tmp_path: Path
-) -> None:
+def test_worktree_fingerprint_equals_repository_with_same_files(project: Path, tmp_path: Path) -> None:
     tree, records = tmp_path / "tree", project / ".git/worktrees/tree"
     put(records / "commondir", "../..\n")
     put(tree / ".git", f"gitdir: {records}\n")
@@ -328,8 +324,8 @@ def test_a_worktree_has_the_fingerprint_of_its_repository_while_their_files_are_
         return cover.fingerprint(str(project / "sub")) == cover.fingerprint(str(tree / "sub"))
 
     assert same()
-    put(project / ".claude/settings.local.json", "the first one's count in both")
-    put(project / "hocket.toml", "is nothing to Claude")
+    put(project / ".claude/settings.local.json", "those of the main worktree count in both")
+    put(project / "hocket.toml", "is not read by Claude")
     assert same()
     for root, name in ((tree, ".claude/settings.local.json"), (project, "sub/.mcp.json"), (tree, ".mcp.json")):
         file = root / name
@@ -340,21 +336,21 @@ def test_a_worktree_has_the_fingerprint_of_its_repository_while_their_files_are_
         assert same(), name
 
 
-def test_outside_of_a_repository_the_folder_above_does_not_count(home: Path, project: Path) -> None:
+def test_folder_above_is_ignored_outside_repository(home: Path, project: Path) -> None:
     put(project / ".mcp.json", "{}")
     trust(home, project)
     (project / "a").mkdir()
     assert not trusts(home, project / "a")
 
 
-def test_a_link_to_an_approved_folder_is_that_folder(home: Path, project: Path, world: Path) -> None:
+def test_link_to_approved_folder_is_trusted(home: Path, project: Path, world: Path) -> None:
     put(project / ".mcp.json", "{}")
     trust(home, project)
     (world / "link").symlink_to(project)
     assert trusts(home, world / "link")
 
 
-def test_a_second_working_tree_is_approved_with_the_local_settings_of_the_first(home: Path, world: Path) -> None:
+def test_worktree_approval_covers_main_local_settings(home: Path, world: Path) -> None:
     main, tree = world / "main", world / "tree"
     command = (
         "git init -q main && cd main && git -c user.email=a@b -c user.name=n commit -q --allow-empty -m x"
@@ -368,7 +364,7 @@ def test_a_second_working_tree_is_approved_with_the_local_settings_of_the_first(
     assert not trusts(home, tree)
 
 
-def test_the_user_s_own_settings_are_not_those_of_a_project(home: Path, world: Path) -> None:
+def test_user_settings_are_not_project_files(home: Path, world: Path) -> None:
     user = world / "user"
     put(user / ".claude/settings.json", "{}")
     put(user / "hocket.toml", "")
@@ -377,7 +373,7 @@ def test_the_user_s_own_settings_are_not_those_of_a_project(home: Path, world: P
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda folder: os.mkfifo(folder / ".mcp.json"),
         lambda folder: (folder / ".mcp.json").write_bytes(b" " * (MAX_FILE + 1)),
@@ -385,38 +381,36 @@ def test_the_user_s_own_settings_are_not_those_of_a_project(home: Path, world: P
     ],
     ids=["FIFO", "large", "directory"],
 )
-def test_a_folder_that_cannot_be_read_is_not_trusted(
-    home: Path, project: Path, spoil: Callable[[Path], object]
-) -> None:
+def test_unreadable_folder_is_not_trusted(home: Path, project: Path, damage: Callable[[Path], object]) -> None:
     put(project / "hocket.toml", "")
     trust(home, project)
-    spoil(project)
+    damage(project)
     config = Approvals(load(str(project), str(home)))
     assert not config.trusts(str(project))
     with pytest.raises(NotTrusted):
         config.cover.folder(str(project))
 
 
-def test_links_in_a_circle_end(home: Path, project: Path) -> None:
-    put(project / ".claude/agents/a.md", ASKING)
+def test_circular_links_are_read_once(home: Path, project: Path) -> None:
+    put(project / ".claude/agents/a.md", PRIVILEGED)
     (project / ".claude/agents/again").symlink_to(project / ".claude/agents")
     trust(home, project)
     assert trusts(home, project)
 
 
-def test_whatever_may_change_the_trust_in_a_folder_can_be_watched(home: Path, project: Path) -> None:
+def test_watched_paths_include_all_covered_files(home: Path, project: Path) -> None:
     watched = Approvals(Config(home=str(home))).cover.watched(str(project))
     assert {str(project / name) for name in (*COVERED_FILES, ".claude/agents")} <= set(watched)
 
 
-# --- What is written above ----------------------------------------------------------------------------------
+# --- Servers of folders above -------------------------------------------------------------------------------
 
 
 def servers(*names: str) -> str:
     return json.dumps({"mcpServers": {name: {"command": "true"} for name in names}})
 
 
-def test_servers_that_are_written_above_a_trusted_folder_are_strangers(home: Path, project: Path) -> None:
+def test_servers_above_trusted_folder_are_untrusted(home: Path, project: Path) -> None:
     below = project / "a"
     below.mkdir()
     put(project / ".mcp.json", servers("above", "both"))
@@ -429,7 +423,7 @@ def test_servers_that_are_written_above_a_trusted_folder_are_strangers(home: Pat
     assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ("above", "more")
 
 
-def test_what_is_written_in_the_user_s_home_or_in_a_listed_folder_is_no_stranger_s(home: Path, world: Path) -> None:
+def test_servers_in_home_and_listed_folder_are_trusted(home: Path, world: Path) -> None:
     below = world / "user/code/shop"
     below.mkdir(parents=True)
     put(world / "user/.mcp.json", servers("mine"))
@@ -439,7 +433,7 @@ def test_what_is_written_in_the_user_s_home_or_in_a_listed_folder_is_no_stranger
     assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ()
 
 
-def test_a_file_above_that_cannot_be_read_is_no_way_in(home: Path, project: Path) -> None:
+def test_unreadable_server_file_above_is_refused(home: Path, project: Path) -> None:
     below = project / "a"
     below.mkdir()
     (project / ".mcp.json").write_text("{not json")
@@ -451,7 +445,7 @@ def test_a_file_above_that_cannot_be_read_is_no_way_in(home: Path, project: Path
 
 
 @pytest.mark.parametrize("odd", ["1" * 5_000, "[" * 100_000 + "]" * 100_000], ids=["digits", "brackets"])
-def test_a_file_above_that_only_claude_can_read_is_refused_by_its_name(home: Path, project: Path, odd: str) -> None:
+def test_oversized_json_in_server_file_above_is_refused(home: Path, project: Path, odd: str) -> None:
     below = project / "a"
     below.mkdir()
     file = put(project / ".mcp.json", servers("above").replace("{", f'{{"n": {odd}, ', 1))
@@ -460,17 +454,17 @@ def test_a_file_above_that_only_claude_can_read_is_refused_by_its_name(home: Pat
     assert str(file) in caught.value.message
 
 
-# --- What the configuration knows ---------------------------------------------------------------------------
+# --- The configuration --------------------------------------------------------------------------------------
 
 
-def test_a_listed_folder_is_trusted_whatever_comes_to_be_in_it(home: Path, project: Path) -> None:
+def test_listed_folder_is_trusted_with_any_content(home: Path, project: Path) -> None:
     put(home / "config.toml", f'[trust]\nfolders = ["{project}"]')
     put(project / "a/.mcp.json", "{}")
     config = Approvals(load(str(project / "a"), str(home)))
     assert (config.config.lists(str(project / "a")), config.trusts(str(project / "a"))) == (True, True)
 
 
-def test_an_approved_folder_may_switch_every_question_off_until_it_changes(home: Path, project: Path) -> None:
+def test_approved_folder_may_bypass_permissions_until_changed(home: Path, project: Path) -> None:
     path = put(project / "hocket.toml", '[claude]\npermission_mode = "bypassPermissions"')
     with pytest.raises(NotTrusted) as caught:
         check_configuration(Approvals(load(str(project), str(home))))
@@ -484,7 +478,7 @@ def test_an_approved_folder_may_switch_every_question_off_until_it_changes(home:
         check_configuration(Approvals(load(str(project), str(home))))
 
 
-def test_a_project_s_mode_does_not_move_what_the_user_gives(home: Path, project: Path) -> None:
+def test_project_permission_mode_does_not_raise_ceiling(home: Path, project: Path) -> None:
     put(home / "config.toml", '[claude]\npermission_mode = "default"')
     put(project / "hocket.toml", '[claude]\npermission_mode = "plan"')
     config = load(str(project), str(home))
@@ -494,7 +488,7 @@ def test_a_project_s_mode_does_not_move_what_the_user_gives(home: Path, project:
         check_configuration(Approvals(load(str(project), str(home))))
 
 
-def test_the_user_s_own_names_are_known_though_a_project_s_hide_them(home: Path, world: Path, project: Path) -> None:
+def test_user_aliases_are_kept_when_project_hides_them(home: Path, world: Path, project: Path) -> None:
     put(home / "config.toml", '[agents.a]\npath = "mine"')
     put(world / "user/config/hocket/chains.json", '{"agents": {"b": {"path": "mine"}}}')
     put(project / "hocket.toml", '[agents.a]\npath = "theirs"')
@@ -504,16 +498,16 @@ def test_the_user_s_own_names_are_known_though_a_project_s_hide_them(home: Path,
     assert {name: alias.path for name, alias in config.own_agents.items()} == {"a": "mine", "b": "mine"}
 
 
-def test_modes_are_ordered_by_what_they_allow() -> None:
+def test_permission_modes_are_ordered_by_width() -> None:
     order = ["plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions"]
     assert all(is_wider(later, earlier) for earlier, later in pairwise(order))
     assert not any(is_wider(earlier, later) for earlier, later in pairwise(order))
     assert not is_wider("manual", "default")
-    assert is_wider("whatever comes next", "bypassPermissions")
+    assert is_wider("unknown", "bypassPermissions")
 
 
 @pytest.mark.parametrize("name", ["with space", "it's", "$HOME", "-p", "ü"])
-def test_the_line_to_type_is_one_that_a_shell_takes_as_it_is_meant(project: Path, name: str) -> None:
+def test_hinted_trust_command_is_shell_quoted(project: Path, name: str) -> None:
     hint = not_trusted("it", ["hooks"], str(project / name), Approvals(Config())).hint or ""
     line = hint.partition("run: hocket trust ")[2]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The configuration for whoever only looks: what is broken is told, and takes nothing else down."""
+"""The configuration for commands that only list: what is broken is reported, and the rest is still read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hocket.trust.check import configuration
 
 
-def test_a_configuration_that_can_be_used_has_no_problem(home: Path, project: Path) -> None:
+def test_valid_configuration_has_no_problem(home: Path, project: Path) -> None:
     (project / "hocket.toml").write_text('[agents.a]\npath = "/bin/true"\n')
     settings, problems = configuration(str(project), str(home), os.environ)
     assert (list(settings.config.agents), problems) == (["a"], [])
 
 
 @pytest.mark.parametrize("place", ["project", "user"])
-def test_a_file_that_cannot_be_used_is_one_problem_that_names_it(home: Path, project: Path, place: str) -> None:
+def test_broken_file_is_reported_with_its_path(home: Path, project: Path, place: str) -> None:
     file = project / "hocket.toml" if place == "project" else home / "config.toml"
     file.write_text("[run]\n\n[agents\n")
     settings, (problem,) = configuration(str(project), str(home), os.environ)
@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_used_is_one_problem_that_names_it(home: Path, pro
     assert str(file) not in problem.reason
 
 
-def test_a_project_that_asks_for_too_much_is_a_problem_too(home: Path, project: Path) -> None:
+def test_project_mode_above_ceiling_is_reported(home: Path, project: Path) -> None:
     (project / "hocket.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     found, (problem,) = configuration(str(project), str(home), os.environ)
     assert found.config.claude.permission_mode == "bypassPermissions"

@@ -1,4 +1,4 @@
-"""What an agent starts may do no more than the agent itself, whichever way it is started, unless the user says so."""
+"""A child may do no more than its caller, however it is started, unless the user allowed it by an edge."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def define(root: Path, name: str, **head: str) -> Path:
     return path
 
 
-class Stage:
-    """An engine with a Claude that only waits, and what the user may have written."""
+class DelegationSetup:
+    """An engine with a Claude CLI that only waits, and the files of the user."""
 
     def __init__(self, runner: EngineRunner, world: Path, project: Path) -> None:
         self.engine = runner.engine
@@ -52,11 +52,11 @@ class Stage:
         self.project = project
         self.env = {"PATH": f"{world / 'bin'}:/usr/bin:/bin", "HOME": str(self.user)}
 
-    async def start(self, agent: str, parent: Run | None = None, **wish: Any) -> Run:
-        return await self.begin(StartRequest(cwd=str(self.project), env=self.env, agent=agent, **wish), parent)
+    async def start(self, agent: str, parent: Run | None = None, **options: Any) -> Run:
+        return await self.begin(StartRequest(cwd=str(self.project), env=self.env, agent=agent, **options), parent)
 
-    async def chain(self, dsl: str, parent: Run | None = None, **wish: Any) -> Run:
-        return await self.begin(StartRequest(cwd=str(self.project), env=self.env, dsl=dsl, **wish), parent)
+    async def chain(self, dsl: str, parent: Run | None = None, **options: Any) -> Run:
+        return await self.begin(StartRequest(cwd=str(self.project), env=self.env, dsl=dsl, **options), parent)
 
     async def begin(self, request: StartRequest, parent: Run | None) -> Run:
         return await self.engine.start(request, None, parent)
@@ -65,12 +65,12 @@ class Stage:
         return msgspec.json.decode(self.engine.read.spec(run.id), type=Spec)
 
     def mode(self, run: Run) -> str | None:
-        """What was written down, and what the CLI was really told; they agree."""
+        """The permission mode of the specification, after a check that the arguments of the CLI have the same."""
         spec = self.spec(run)
         if spec.permission_mode is None:
             return None
-        told = [after for flag, after in zip(spec.argv, spec.argv[1:], strict=False) if flag == "--permission-mode"]
-        assert told[-1:] == [spec.permission_mode]
+        modes = [after for flag, after in zip(spec.argv, spec.argv[1:], strict=False) if flag == "--permission-mode"]
+        assert modes[-1:] == [spec.permission_mode]
         assert "--dangerously-skip-permissions" not in spec.argv
         if "agents.json" in spec.files:
             fields = next(iter(json.loads(spec.files["agents.json"]).values()))
@@ -90,45 +90,45 @@ class Stage:
     def allow(self, caller: AgentIdentity, target: AgentIdentity) -> None:
         approvals.allow(str(self.engine.home), caller, target)
 
-    async def refused(self, agent: str, parent: Run, **wish: Any) -> NotAllowed:
+    async def refused(self, agent: str, parent: Run, **options: Any) -> NotAllowed:
         before = len(self.engine.read.recent(1000))
         with pytest.raises(NotAllowed) as caught:
-            await self.start(agent, parent, **wish)
+            await self.start(agent, parent, **options)
         assert len(self.engine.read.recent(1000)) == before
         assert (caught.value.code, caught.value.status, caught.value.exit_code) == ("not_allowed", 403, 2)
         return caught.value
 
 
-Scene = Callable[[Stage], Awaitable[None]]
-Play = Callable[[Scene], None]
+Scenario = Callable[[DelegationSetup], Awaitable[None]]
+RunScenario = Callable[[Scenario], None]
 
 
 @pytest.fixture
-def play(home: Path, project: Path, world: Path, agent: Bin) -> Play:
+def run_scenario(home: Path, project: Path, world: Path, agent: Bin) -> RunScenario:
     agent("claude", PAUSING)
     agent("tool", PAUSING)
 
     @asynccontextmanager
-    async def stage() -> AsyncIterator[Stage]:
+    async def open_setup() -> AsyncIterator[DelegationSetup]:
         async with engine_runner(home, project) as runner:
             try:
-                yield Stage(runner, world, project)
+                yield DelegationSetup(runner, world, project)
             finally:
                 await stop_all(runner.engine)
 
-    async def played(scene: Scene) -> None:
-        async with stage() as stage_:
-            await scene(stage_)
+    async def run(scenario: Scenario) -> None:
+        async with open_setup() as setup:
+            await scenario(setup)
 
-    return lambda scene: asyncio.run(played(scene))
+    return lambda scenario: asyncio.run(run(scenario))
 
 
-# --- The narrower of two ------------------------------------------------------------------------------------
+# --- The narrower mode --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("one", PERMISSION_MODES)
 @pytest.mark.parametrize("other", PERMISSION_MODES)
-def test_the_narrower_of_two_modes_is_wider_than_neither(one: str, other: str) -> None:
+def test_narrower_mode_is_wider_than_neither(one: str, other: str) -> None:
     found = narrower(one, other)
     assert found in (one, other)
     assert not is_wider(found, one)
@@ -148,343 +148,344 @@ def test_the_narrower_of_two_modes_is_wider_than_neither(one: str, other: str) -
         (BYPASS, "default", "default"),
     ],
 )
-def test_an_agent_works_in_its_own_mode_or_in_its_callers_if_that_is_narrower(
-    play: Play, callers: str, own: str, effective: str
+def test_child_mode_is_narrower_of_own_and_caller(
+    run_scenario: RunScenario, callers: str, own: str, effective: str
 ) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode=callers)
-        define(stage.user, "worker", permissionMode=own)
-        lead = await stage.start("lead")
-        assert stage.mode(lead) == callers
-        worker = await stage.start("worker", lead)
-        assert stage.mode(worker) == effective
-        told = await stage.notices(worker)
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode=callers)
+        define(setup.user, "worker", permissionMode=own)
+        lead = await setup.start("lead")
+        assert setup.mode(lead) == callers
+        worker = await setup.start("worker", lead)
+        assert setup.mode(worker) == effective
+        notices = await setup.notices(worker)
         if effective == own:
-            assert told == []
+            assert notices == []
         else:
             words = (
                 f"worker works in {effective} and not in {own}: run 1 (lead), which started it, works in {callers};"
-                f" to allow it more: hocket trust --edge lead worker --cwd {stage.project}"
+                f" to allow it more: hocket trust --edge lead worker --cwd {setup.project}"
             )
-            assert told == [words]
+            assert notices == [words]
 
-    play(scene)
-
-
-def test_what_was_narrowed_once_stays_narrow_all_the_way_down(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode="plan")
-        define(stage.user, "worker", permissionMode=BYPASS)
-        run = await stage.start("lead")
-        for _ in range(3):
-            run = await stage.start("worker", run)
-            assert stage.mode(run) == "plan"
-
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_every_step_of_a_chain_below_an_agent_is_narrowed(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode="default")
-        define(stage.user, "worker", permissionMode=BYPASS)
-        lead = await stage.start("lead")
-        chain = await stage.chain("worker:2 -> worker", lead)
-        bound = msgspec.json.decode(stage.engine.read.spec(chain.id), type=BoundChain)
+def test_narrowed_mode_applies_to_all_descendants(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode="plan")
+        for name in ("worker", "other"):
+            define(setup.user, name, permissionMode=BYPASS)
+        run = await setup.start("lead")
+        for name in ("worker", "other", "worker"):
+            run = await setup.start(name, run)
+            assert setup.mode(run) == "plan"
+
+    run_scenario(scenario)
+
+
+def test_chain_steps_below_agent_are_narrowed(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode="default")
+        define(setup.user, "worker", permissionMode=BYPASS)
+        lead = await setup.start("lead")
+        chain = await setup.chain("worker:2 -> worker", lead)
+        bound = msgspec.json.decode(setup.engine.read.spec(chain.id), type=BoundChain)
         assert [step.spec.permission_mode for step in bound.steps] == ["default", "default"]
-        await until(lambda: len(stage.engine.read.below(chain.id)) >= 3, "the first iteration")
-        inner = next(run for run in stage.engine.read.below(chain.id) if run.kind is Kind.LEAF)
-        assert stage.mode(inner) == "default"
-        # Whoever names the chain itself as the parent stands below the same agent.
-        assert stage.mode(await stage.start("worker", chain)) == "default"
+        await until(lambda: len(setup.engine.read.below(chain.id)) >= 3, "the first iteration")
+        inner = next(run for run in setup.engine.read.below(chain.id) if run.kind is Kind.LEAF)
+        assert setup.mode(inner) == "default"
+        # The chain itself as the parent: its children are below the same agent.
+        assert setup.mode(await setup.start("worker", chain)) == "default"
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_a_mode_among_the_users_own_arguments_is_narrowed_too(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode="default")
-        define(stage.user, "worker")
-        stage.configure(
+def test_permission_mode_in_alias_arguments_is_narrowed(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode="default")
+        define(setup.user, "worker")
+        setup.configure(
             '[agents.skips]\npath = "worker"\nargs = ["--model", "m", "--dangerously-skip-permissions"]\n'
             f'[agents.says]\npath = "worker"\nargs = ["--permission-mode", "{BYPASS}", "--model=m"]\n'
             f'[agents.joins]\npath = "worker"\nargs = ["--permission-mode={BYPASS}"]\n'
         )
-        lead = await stage.start("lead")
+        lead = await setup.start("lead")
         for name in ("skips", "says", "joins"):
-            assert stage.spec(await stage.start(name)).permission_mode == BYPASS
-            assert stage.mode(await stage.start(name, lead)) == "default"
-        assert "--model" in stage.spec(await stage.start("skips", lead)).argv
+            assert setup.spec(await setup.start(name)).permission_mode == BYPASS
+            assert setup.mode(await setup.start(name, lead)) == "default"
+        assert "--model" in setup.spec(await setup.start("skips", lead)).argv
 
-    play(scene)
-
-
-def test_what_the_user_types_is_what_an_agent_really_works_in(play: Play) -> None:
-    """So that its own starts are measured by that, and not by what its file says."""
-
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode="default")
-        define(stage.user, "worker", permissionMode=BYPASS)
-        free = await stage.start("lead", args=("--dangerously-skip-permissions",))
-        tight = await stage.start("lead", args=("--permission-mode", "plan"))
-        assert stage.mode(await stage.start("worker", free)) == BYPASS
-        assert stage.mode(await stage.start("worker", tight)) == "plan"
-
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_below_a_plain_program_everybody_works_as_written(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "worker", permissionMode=BYPASS)
-        program = await stage.start("tool")
-        assert stage.mode(program) is None
-        assert stage.mode(await stage.start("worker", program)) == BYPASS
-        assert (await stage.start("tool", program, args=("-x",))).parent == program.id
+def test_typed_permission_mode_limits_children(run_scenario: RunScenario) -> None:
+    """The mode of the arguments limits its children, not the mode of its definition."""
 
-    play(scene)
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode="default")
+        define(setup.user, "worker", permissionMode=BYPASS)
+        free = await setup.start("lead", args=("--dangerously-skip-permissions",))
+        tight = await setup.start("lead", args=("--permission-mode", "plan"))
+        assert setup.mode(await setup.start("worker", free)) == BYPASS
+        assert setup.mode(await setup.start("worker", tight)) == "plan"
+
+    run_scenario(scenario)
 
 
-def test_tools_are_each_agents_own(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", tools="Read")
-        define(stage.user, "worker", tools="Read, Edit, Bash")
-        stage.configure('[agents.hand]\npath = "worker"\nallowed_tools = "Edit Bash(git *)"\n')
-        worker = await stage.start("hand", await stage.start("lead"))
-        spec = stage.spec(worker)
+def test_children_of_program_keep_their_mode(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "worker", permissionMode=BYPASS)
+        program = await setup.start("tool")
+        assert setup.mode(program) is None
+        assert setup.mode(await setup.start("worker", program)) == BYPASS
+        assert (await setup.start("tool", program, args=("-x",))).parent == program.id
+
+    run_scenario(scenario)
+
+
+def test_child_tools_are_not_narrowed(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", tools="Read")
+        define(setup.user, "worker", tools="Read, Edit, Bash")
+        setup.configure('[agents.hand]\npath = "worker"\nallowed_tools = "Edit Bash(git *)"\n')
+        worker = await setup.start("hand", await setup.start("lead"))
+        spec = setup.spec(worker)
         allowed = spec.argv[spec.argv.index("--allowedTools") + 1].split(",")
         assert {"Edit", "Bash(git *)"} <= set(allowed)
         assert json.loads(spec.files["agents.json"])["worker"]["tools"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 # --- Edges --------------------------------------------------------------------------------------------------
 
 
-def test_an_edge_lets_one_agent_start_the_other_as_it_is_and_nobody_else(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        lead_path = define(stage.user, "lead", permissionMode="default")
-        worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        define(stage.user, "other", permissionMode="default")
-        define(stage.user, "second", permissionMode=BYPASS)
-        lead, other = await stage.start("lead"), await stage.start("other")
-        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
-        worker = await stage.start("worker", lead)
-        assert stage.mode(worker) == BYPASS
-        assert await stage.notices(worker) == []
-        assert stage.mode(await stage.start("worker", other)) == "default"
-        assert stage.mode(await stage.start("second", lead)) == "default"
-        assert stage.mode(await stage.start("lead", worker)) == "default"
+def test_edge_permits_full_mode_for_its_pair_only(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        lead_path = define(setup.user, "lead", permissionMode="default")
+        worker_path = define(setup.user, "worker", permissionMode=BYPASS)
+        define(setup.user, "other", permissionMode="default")
+        define(setup.user, "second", permissionMode=BYPASS)
+        lead, other = await setup.start("lead"), await setup.start("other")
+        setup.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
+        worker = await setup.start("worker", lead)
+        assert setup.mode(worker) == BYPASS
+        assert await setup.notices(worker) == []
+        assert setup.mode(await setup.start("worker", other)) == "default"
+        assert setup.mode(await setup.start("second", lead)) == "default"
+        assert setup.mode(await setup.start("lead", worker)) == "default"
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_an_edge_means_the_file_that_it_was_allowed_for(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        lead_path = define(stage.user, "lead", permissionMode="default")
-        worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
-        lead = await stage.start("lead")
+def test_edge_applies_only_to_its_definition_file(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        lead_path = define(setup.user, "lead", permissionMode="default")
+        worker_path = define(setup.user, "worker", permissionMode=BYPASS)
+        setup.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
+        lead = await setup.start("lead")
         # The same name, and the same file behind it, but with more than the edge was for.
-        stage.configure(
-            f'[agents.twin]\npath = "worker"\npermission_mode = "{BYPASS}"\n[trust]\nfolders = ["{stage.project}"]\n'
+        setup.configure(
+            f'[agents.twin]\npath = "worker"\npermission_mode = "{BYPASS}"\n[trust]\nfolders = ["{setup.project}"]\n'
         )
-        assert stage.mode(await stage.start("twin", lead)) == "default"
-        define(stage.project, "worker", permissionMode=BYPASS)
-        assert stage.mode(await stage.start("worker", lead)) == "default"
+        assert setup.mode(await setup.start("twin", lead)) == "default"
+        define(setup.project, "worker", permissionMode=BYPASS)
+        assert setup.mode(await setup.start("worker", lead)) == "default"
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_an_edge_is_found_again_however_the_agent_is_asked_for(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        lead_path = define(stage.user, "lead", permissionMode="default")
-        worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
-        lead = await stage.start(str(lead_path))
+def test_edge_applies_to_agent_by_name_or_path(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        lead_path = define(setup.user, "lead", permissionMode="default")
+        worker_path = define(setup.user, "worker", permissionMode=BYPASS)
+        setup.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
+        lead = await setup.start(str(lead_path))
         for word in ("worker", str(worker_path), "~/.claude/agents/worker"):
-            assert stage.mode(await stage.start(word, lead)) == BYPASS
+            assert setup.mode(await setup.start(word, lead)) == BYPASS
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_an_edge_that_was_taken_back_counts_no_more(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
+def test_withdrawn_edge_no_longer_applies(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        ends = [define(setup.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
         caller, target = AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1]))
-        lead = await stage.start("lead")
-        stage.allow(caller, target)
-        assert stage.mode(await stage.start("w", lead)) == "default"
-        approvals.forbid(str(stage.engine.home), approvals.read(str(stage.engine.home)).edges)
-        assert stage.mode(await stage.start("w", lead)) == "plan"
+        lead = await setup.start("lead")
+        setup.allow(caller, target)
+        assert setup.mode(await setup.start("w", lead)) == "default"
+        approvals.forbid(str(setup.engine.home), approvals.read(str(setup.engine.home)).edges)
+        assert setup.mode(await setup.start("w", lead)) == "plan"
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_what_was_started_by_an_edge_is_not_gone_on_with_once_that_was_taken_back(play: Play, world: Path) -> None:
-    async def scene(stage: Stage) -> None:
-        ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
+def test_resume_is_refused_after_edge_is_withdrawn(run_scenario: RunScenario, world: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        ends = [define(setup.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
         caller, worker = AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1]))
-        home = str(stage.engine.home)
-        lead = await stage.start("lead")
-        narrowed = await stage.chain("w", lead)
-        stage.allow(caller, worker)
-        stage.allow(caller, AgentIdentity("tool", str(world / "bin/tool")))
-        program, wide = await stage.chain("tool", lead), await stage.chain("w", lead)
-        narrowed, program, wide = [await stage.stopped(run) for run in (narrowed, program, wide)]
-        again = await stage.stopped(await stage.engine.tasks.resume(wide, ResumeRequest()))
+        home = str(setup.engine.home)
+        lead = await setup.start("lead")
+        narrowed = await setup.chain("w", lead)
+        setup.allow(caller, worker)
+        setup.allow(caller, AgentIdentity("tool", str(world / "bin/tool")))
+        program, wide = await setup.chain("tool", lead), await setup.chain("w", lead)
+        narrowed, program, wide = [await setup.stopped(run) for run in (narrowed, program, wide)]
+        again = await setup.stopped(await setup.engine.tasks.resume(wide, ResumeRequest()))
         approvals.forbid(home, approvals.read(home).edges)
-        fresh = await stage.refused("tool", lead)
+        fresh = await setup.refused("tool", lead)
         for run, words in ((program, fresh.message), (wide, "in default: it works in plan itself"), (again, "default")):
             with pytest.raises(NotAllowed, match=re.escape(words)) as caught:
-                await stage.engine.tasks.resume(run, ResumeRequest(start_at=1))
+                await setup.engine.tasks.resume(run, ResumeRequest(start_at=1))
             assert "hocket trust --edge lead" in (caught.value.hint or "")
-        # What owes nothing to an edge goes on as it was.
-        await stage.engine.tasks.resume(narrowed, ResumeRequest())
-        stage.allow(caller, worker)
-        await stage.engine.tasks.resume(wide, ResumeRequest(start_at=1))
+        # What does not depend on an edge can be resumed.
+        await setup.engine.tasks.resume(narrowed, ResumeRequest())
+        setup.allow(caller, worker)
+        await setup.engine.tasks.resume(wide, ResumeRequest(start_at=1))
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
-        stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
-        stage.allow(AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1])))
-        worker = await stage.start("w", await stage.start("lead"))
-        await stage.runner.running(worker)
-        before, birth = stage.spec(worker), restore._read_run(stage.engine.directory(worker), None)
+def test_restored_run_keeps_delegation_and_approvals(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        ends = [define(setup.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
+        setup.configure(f'[trust]\nfolders = ["{setup.project}"]\n')
+        setup.allow(AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1])))
+        worker = await setup.start("w", await setup.start("lead"))
+        await setup.runner.running(worker)
+        before, birth = setup.spec(worker), restore._read_run(setup.engine.directory(worker), None)
         assert birth is not None
         after = msgspec.json.decode(birth[1].spec, type=Spec)
         assert before.delegation
         assert before.approvals
         assert (after.delegation, after.approvals) == (before.delegation, before.approvals)
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_the_line_that_is_told_names_the_file_where_the_name_means_another(play: Play, world: Path) -> None:
-    async def scene(stage: Stage) -> None:
+def test_edge_hint_has_path_for_ambiguous_name(run_scenario: RunScenario, world: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
         elsewhere = world / "elsewhere"
         path = define(elsewhere, "lead", permissionMode="plan")
-        define(stage.user, "lead")
-        define(stage.user, "worker")
-        lead = await stage.start(str(path))
-        told = await stage.notices(await stage.start("worker", lead))
-        assert f"hocket trust --edge {path} worker --cwd {stage.project}" in told[0]
+        define(setup.user, "lead")
+        define(setup.user, "worker")
+        lead = await setup.start(str(path))
+        notices = await setup.notices(await setup.start("worker", lead))
+        assert f"hocket trust --edge {path} worker --cwd {setup.project}" in notices[0]
 
-    play(scene)
+    run_scenario(scenario)
 
 
-# --- Projects for which nobody vouches ----------------------------------------------------------------------
+# --- Untrusted projects -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("with_edge", [True, False])
-def test_bypass_is_never_handed_on_from_a_project_that_nobody_vouches_for(play: Play, with_edge: bool) -> None:
-    async def scene(stage: Stage) -> None:
-        lead_path = define(stage.project, "lead", permissionMode="default")
-        middle_path = define(stage.user, "middle")
-        worker_path = define(stage.user, "worker", permissionMode=BYPASS)
+def test_untrusted_project_never_delegates_bypass(run_scenario: RunScenario, with_edge: bool) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        lead_path = define(setup.project, "lead", permissionMode="default")
+        middle_path = define(setup.user, "middle")
+        worker_path = define(setup.user, "worker", permissionMode=BYPASS)
         known = {path.stem: AgentIdentity(path.stem, str(path)) for path in (lead_path, middle_path, worker_path)}
         if with_edge:
-            stage.allow(known["lead"], known["worker"])
-            stage.allow(known["middle"], known["worker"])
-        lead = await stage.start("lead")
-        worker = await stage.start("worker", lead)
-        assert stage.mode(worker) == "default"
-        assert "never hands on" in (await stage.notices(worker))[0]
-        # Neither by one in between whom the user trusts.
-        middle = await stage.start("middle", lead)
-        assert stage.spec(middle).untrusted_instructions
-        assert stage.mode(await stage.start("worker", middle)) != BYPASS
+            setup.allow(known["lead"], known["worker"])
+            setup.allow(known["middle"], known["worker"])
+        lead = await setup.start("lead")
+        worker = await setup.start("worker", lead)
+        assert setup.mode(worker) == "default"
+        assert "never hands on" in (await setup.notices(worker))[0]
+        # Nor through a trusted agent in between.
+        middle = await setup.start("middle", lead)
+        assert setup.spec(middle).untrusted_instructions
+        assert setup.mode(await setup.start("worker", middle)) != BYPASS
         # Not even if the user let the first one work like that.
-        wild = await stage.start("lead", args=("--dangerously-skip-permissions",))
-        assert stage.mode(await stage.start("worker", wild)) == "acceptEdits"
+        wild = await setup.start("lead", args=("--dangerously-skip-permissions",))
+        assert setup.mode(await setup.start("worker", wild)) == "acceptEdits"
 
-    play(scene)
-
-
-def test_in_a_folder_that_the_user_vouches_for_an_edge_counts_for_everything(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
-        lead_path = define(stage.project, "lead", permissionMode="default")
-        worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
-        assert stage.mode(await stage.start("worker", await stage.start("lead"))) == BYPASS
-
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_the_users_own_agent_by_its_path_is_nobodys_project(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        path = define(stage.user, "lead")
-        assert not stage.spec(await stage.start(str(path))).untrusted_instructions
-        assert not stage.spec(await stage.start("lead")).untrusted_instructions
-        assert stage.spec(await stage.start(str(define(stage.project, "lead2")))).untrusted_instructions
+def test_edge_permits_bypass_in_listed_folder(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        setup.configure(f'[trust]\nfolders = ["{setup.project}"]\n')
+        lead_path = define(setup.project, "lead", permissionMode="default")
+        worker_path = define(setup.user, "worker", permissionMode=BYPASS)
+        setup.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
+        assert setup.mode(await setup.start("worker", await setup.start("lead"))) == BYPASS
 
-    play(scene)
+    run_scenario(scenario)
+
+
+def test_user_agent_by_path_has_trusted_instructions(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        path = define(setup.user, "lead")
+        assert not setup.spec(await setup.start(str(path))).untrusted_instructions
+        assert not setup.spec(await setup.start("lead")).untrusted_instructions
+        assert setup.spec(await setup.start(str(define(setup.project, "lead2")))).untrusted_instructions
+
+    run_scenario(scenario)
 
 
 # --- Programs, gates, arguments, environment ----------------------------------------------------------------
 
 
-def test_an_agent_may_not_start_a_program_that_nobody_named(play: Play, world: Path) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode=BYPASS)
-        lead = await stage.start("lead")
+def test_agent_may_not_start_unlisted_program(run_scenario: RunScenario, world: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead", permissionMode=BYPASS)
+        lead = await setup.start("lead")
         for word in ("sh", "tool", "/bin/sh", str(world / "bin/tool"), "../bin/tool"):
-            error = await stage.refused(word, lead, args=("-c", "touch pwned"))
+            error = await setup.refused(word, lead, args=("-c", "touch pwned"))
             assert "plain program" in error.message
-            assert f"hocket trust --edge lead {word} --cwd {stage.project}" in (error.hint or "")
+            assert f"hocket trust --edge lead {word} --cwd {setup.project}" in (error.hint or "")
         with pytest.raises(NotAllowed, match="plain program"):
-            await stage.chain("lead -> sh", lead)
-        (stage.project / "hocket.toml").write_text('[agents.check]\npath = "sh"\nargs = ["-c"]\n')
-        await stage.refused("check", lead, prompt="touch pwned")
+            await setup.chain("claude -> sh", lead)
+        (setup.project / "hocket.toml").write_text('[agents.check]\npath = "sh"\nargs = ["-c"]\n')
+        await setup.refused("check", lead, prompt="touch pwned")
 
-    play(scene)
-
-
-def test_a_program_that_the_user_named_may_be_started(play: Play, world: Path) -> None:
-    async def scene(stage: Stage) -> None:
-        lead_path = define(stage.user, "lead")
-        stage.configure('[agents.check]\npath = "tool"\n')
-        lead = await stage.start("lead")
-        assert (await stage.start("check", lead)).provider == "executable"
-        await stage.refused("tool", lead)
-        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("tool", str(world / "bin/tool")))
-        assert (await stage.start("tool", lead)).provider == "executable"
-
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_a_projects_name_for_a_program_counts_where_the_user_vouches_for_the_project(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
-        (stage.project / "hocket.toml").write_text('[agents.check]\npath = "tool"\n')
-        lead = await stage.start("lead")
-        await stage.refused("check", lead)
-        stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
-        assert (await stage.start("check", lead)).provider == "executable"
+def test_agent_may_start_program_of_user_alias(run_scenario: RunScenario, world: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        lead_path = define(setup.user, "lead")
+        setup.configure('[agents.check]\npath = "tool"\n')
+        lead = await setup.start("lead")
+        assert (await setup.start("check", lead)).provider == "executable"
+        await setup.refused("tool", lead)
+        setup.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("tool", str(world / "bin/tool")))
+        assert (await setup.start("tool", lead)).provider == "executable"
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_an_agent_may_not_bring_a_gate(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
-        stage.configure('[chains.mine]\nsteps = [{agent = "lead", until = "true"}]\n')
-        (stage.project / "hocket.toml").write_text('[chains.theirs]\nsteps = [{agent = "lead"}]\nuntil = "true"\n')
-        lead = await stage.start("lead")
-        plain = StartRequest(cwd=str(stage.project), env=stage.env, prompt="x")
+def test_program_alias_of_project_requires_listed_folder(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        (setup.project / "hocket.toml").write_text('[agents.check]\npath = "tool"\n')
+        lead = await setup.start("lead")
+        await setup.refused("check", lead)
+        setup.configure(f'[trust]\nfolders = ["{setup.project}"]\n')
+        assert (await setup.start("check", lead)).provider == "executable"
+
+    run_scenario(scenario)
+
+
+def test_agent_may_not_start_chain_with_gate(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        setup.configure('[chains.mine]\nsteps = [{agent = "claude", until = "true"}]\n')
+        (setup.project / "hocket.toml").write_text('[chains.theirs]\nsteps = [{agent = "lead"}]\nuntil = "true"\n')
+        lead = await setup.start("lead")
+        plain = StartRequest(cwd=str(setup.project), env=setup.env, prompt="x")
         for request in (
             msgspec.structs.replace(plain, dsl="lead", until="touch pwned"),
             msgspec.structs.replace(plain, chain="theirs"),
         ):
             with pytest.raises(NotAllowed, match="shell command"):
-                await stage.begin(request, lead)
-        assert (await stage.begin(msgspec.structs.replace(plain, chain="mine"), lead)).kind is Kind.CHAIN
+                await setup.begin(request, lead)
+        assert (await setup.begin(msgspec.structs.replace(plain, chain="mine"), lead)).kind is Kind.CHAIN
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -500,136 +501,194 @@ def test_an_agent_may_not_bring_a_gate(play: Play) -> None:
         ("--", "x"),
     ],
 )
-def test_an_agent_may_not_type_what_widens(play: Play, args: tuple[str, ...]) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
-        lead = await stage.start("lead")
-        error = await stage.refused("lead", lead, args=args)
+def test_agent_may_not_pass_widening_arguments(run_scenario: RunScenario, args: tuple[str, ...]) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        define(setup.user, "worker")
+        lead = await setup.start("lead")
+        error = await setup.refused("worker", lead, args=args)
         assert args[0].partition("=")[0] in error.message
-        with pytest.raises(NotAllowed):
-            await stage.chain("lead", lead, args=args)
+        with pytest.raises(NotAllowed, match=args[0].partition("=")[0]):
+            await setup.chain("worker", lead, args=args)
 
-    play(scene)
-
-
-def test_an_agent_may_type_what_only_shapes_or_narrows(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
-        lead = await stage.start("lead")
-        child = await stage.start("lead", lead, args=("--model", "m", "--permission-mode", "plan"))
-        assert stage.mode(child) == "plan"
-        assert stage.mode(await stage.start("lead", child)) == "plan"
-
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_a_variable_that_an_agent_fills_in_widens_nothing(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
-        stage.configure('[agents.open]\npath = "lead"\nargs = ["--permission-mode", "${MODE}", "${MORE}"]\n')
-        lead = await stage.start("lead")
-        wide = await stage.start("open", lead, variables={"MODE": BYPASS, "MORE": "--verbose"})
-        assert stage.mode(wide) == "acceptEdits"
-        error = await stage.refused("open", lead, variables={"MODE": "plan", "MORE": "--settings={}"})
+def test_agent_may_pass_narrowing_arguments(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        define(setup.user, "worker")
+        lead = await setup.start("lead")
+        child = await setup.start("worker", lead, args=("--model", "m", "--permission-mode", "plan"))
+        assert setup.mode(child) == "plan"
+        assert setup.mode(await setup.start("lead", child)) == "plan"
+
+    run_scenario(scenario)
+
+
+def test_agent_variables_cannot_widen_permissions(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        define(setup.user, "worker")
+        setup.configure('[agents.open]\npath = "worker"\nargs = ["--permission-mode", "${MODE}", "${MORE}"]\n')
+        lead = await setup.start("lead")
+        wide = await setup.start("open", lead, variables={"MODE": BYPASS, "MORE": "--verbose"})
+        assert setup.mode(wide) == "acceptEdits"
+        error = await setup.refused("open", lead, variables={"MODE": "plan", "MORE": "--settings={}"})
         assert "--settings" in error.message
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_which_program_a_name_means_is_not_for_an_agent_to_say(play: Play, world: Path) -> None:
-    """Neither by another PATH or HOME, nor by naming the CLI's program."""
+def test_agent_environment_does_not_change_program_lookup(run_scenario: RunScenario, world: Path) -> None:
+    """Neither another PATH or HOME nor a variable with the path of the CLI has an effect."""
 
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead")
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "lead")
+        define(setup.user, "worker")
         evil = Bin(world / "evil")
         evil.folder.mkdir()
         evil("claude", PAUSING)
         (world / "evil/config").mkdir()
         (world / "evil/config/hocket").mkdir()
         (world / "evil/config/hocket/config.toml").write_text('[agents.mine]\npath = "sh"\n')
-        lead = await stage.start("lead")
+        lead = await setup.start("lead")
         env = {"PATH": str(world / "evil"), "HOME": str(world / "evil"), "HOCKET_CLAUDE": str(world / "evil/claude")}
         env["XDG_CONFIG_HOME"] = str(world / "evil/config")
-        child = await stage.begin(StartRequest(cwd=str(stage.project), env=env, agent="lead"), lead)
-        assert stage.spec(child).argv[0] == str(world / "bin/claude")
-        assert stage.spec(child).env["PATH"] == stage.env["PATH"]
+        child = await setup.begin(StartRequest(cwd=str(setup.project), env=env, agent="worker"), lead)
+        assert setup.spec(child).argv[0] == str(world / "bin/claude")
+        assert setup.spec(child).env["PATH"] == setup.env["PATH"]
         with pytest.raises(Exception, match="mine"):
-            await stage.begin(StartRequest(cwd=str(stage.project), env=env, agent="mine"), lead)
+            await setup.begin(StartRequest(cwd=str(setup.project), env=env, agent="mine"), lead)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 # --- Allowed agents -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S3-05", "S3-08", "S3-56")
-def test_an_agent_starts_those_that_its_definition_allows_and_no_others(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "any")
-        define(stage.user, "some", allowedAgents="[worker, helper]")
-        define(stage.user, "none", allowedAgents="[]")
-        worker_path = define(stage.user, "worker")
-        define(stage.user, "stranger")
-        anybody, some, none = [await stage.start(name) for name in ("any", "some", "none")]
+def test_agent_starts_only_allowed_agents(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "any")
+        define(setup.user, "some", allowedAgents="[worker, helper]")
+        define(setup.user, "none", allowedAgents="[]")
+        worker_path = define(setup.user, "worker")
+        define(setup.user, "stranger")
+        unlimited, some, none = [await setup.start(name) for name in ("any", "some", "none")]
         for word in ("worker", str(worker_path), "~/.claude/agents/worker.md"):
-            assert (await stage.start(word, some)).parent == some.id
+            assert (await setup.start(word, some)).parent == some.id
         for word in ("stranger", "some", "claude"):
-            error = await stage.refused(word, some)
+            error = await setup.refused(word, some)
             assert error.message == f"run 2 (some) may not start {word!r}. Allowed agents: worker, helper"
-            assert (await stage.start(word, anybody)).parent == anybody.id
-        assert (await stage.refused("worker", none)).message.endswith("Allowed agents: none")
+            assert (await setup.start(word, unlimited)).parent == unlimited.id
+        assert (await setup.refused("worker", none)).message.endswith("Allowed agents: none")
         with pytest.raises(NotAllowed, match="'stranger'"):
-            await stage.chain("worker -> stranger", some)
+            await setup.chain("worker -> stranger", some)
 
-    play(scene)
+    run_scenario(scenario)
+
+
+@pytest.mark.req("S3-58")
+def test_agent_starts_itself_only_if_listed(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "listed", allowedAgents="[listed]")
+        define(setup.user, "other", allowedAgents="[listed]")
+        path = define(setup.user, "any")
+        setup.configure('[agents.twin]\npath = "any"\n')
+        listed, other, free = [await setup.start(name) for name in ("listed", "other", "any")]
+        assert (await setup.start("listed", listed)).parent == listed.id
+        await setup.refused("other", other)
+        for word in ("any", "twin", str(path)):
+            error = await setup.refused(word, free)
+            assert error.message == (
+                f"run 3 (any) may not start {word!r}: an agent starts itself only if its definition lists it"
+            )
+            assert str(path) in (error.hint or "")
+        assert (await setup.start("listed", free)).parent == free.id
+
+    run_scenario(scenario)
+
+
+@pytest.mark.req("S3-58")
+def test_agent_kind_without_list_may_start_itself(run_scenario: RunScenario, home: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        (home / "data/agents").mkdir(parents=True)
+        (home / "data/agents/mine.json").write_text('{"specPath": "mine.md"}')
+        (setup.project / "mine.md").write_text("Work.\n")
+        for name in ("claude", "mine"):
+            run = await setup.start(name)
+            assert (await setup.start(name, run)).parent == run.id
+
+    run_scenario(scenario)
+
+
+@pytest.mark.req("S3-15")
+def test_only_models_of_claude_are_inherited(run_scenario: RunScenario, agent: Bin) -> None:
+    agent("codex", PAUSING)
+
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "worker")
+        setup.configure(
+            '[agents.deep]\npath = "codex"\nmodel = "gpt-9"\n[agents.wise]\npath = "claude"\nmodel = "opus"\n'
+        )
+        found = []
+        for name in ("deep", "wise"):
+            run = await setup.start(name)
+            child = await setup.start("worker", run)
+            found.append([setup.spec(one).env.get("AGENT_MODEL") for one in (run, child)])
+        assert found == [["gpt-9", None], ["opus", "opus"]]
+
+    run_scenario(scenario)
 
 
 @pytest.mark.req("S3-56")
-def test_a_list_means_an_agent_by_its_address_and_an_alias_by_its_name(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "some", allowedAgents='["Code Reviewer", helper, twin-of]')
-        path = define(stage.user, "reviewer")
+def test_allowed_agents_match_addresses_and_alias_names(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "some", allowedAgents='["Code Reviewer", helper, twin-of]')
+        path = define(setup.user, "reviewer")
         path.write_text(path.read_text().replace("name: reviewer", "name: Code Reviewer"))
-        define(stage.user, "other")
-        stage.configure('[agents.helper]\npath = "other"\n')
-        some = await stage.start("some")
+        define(setup.user, "other")
+        setup.configure('[agents.helper]\npath = "other"\n')
+        some = await setup.start("some")
         for word in ("Code-Reviewer", "helper"):
-            assert (await stage.start(word, some)).parent == some.id
-        await stage.refused("other", some)
+            assert (await setup.start(word, some)).parent == some.id
+        await setup.refused("other", some)
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_another_projects_agent_of_an_allowed_name_is_not_meant(play: Play, world: Path) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "some", allowedAgents="[worker]")
-        define(stage.user, "worker")
+def test_allowed_name_excludes_agent_of_other_project(run_scenario: RunScenario, world: Path) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "some", allowedAgents="[worker]")
+        define(setup.user, "worker")
         foreign = define(world / "elsewhere", "worker")
-        await stage.refused(str(foreign), await stage.start("some"))
+        await setup.refused(str(foreign), await setup.start("some"))
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_an_edge_does_not_lift_the_list_of_allowed_agents(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        some, other = define(stage.user, "some", allowedAgents="[]"), define(stage.user, "other")
-        stage.allow(AgentIdentity("some", str(some)), AgentIdentity("other", str(other)))
-        await stage.refused("other", await stage.start("some"))
+def test_edge_does_not_extend_allowed_agents(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        some, other = define(setup.user, "some", allowedAgents="[]"), define(setup.user, "other")
+        setup.allow(AgentIdentity("some", str(some)), AgentIdentity("other", str(other)))
+        await setup.refused("other", await setup.start("some"))
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.req("S3-46")
-def test_an_agent_is_told_whom_it_may_start_and_which_servers_it_may_have(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "some", allowedAgents="[worker]", allowedMcpServers="[]")
-        define(stage.user, "any")
-        some, anybody = [stage.spec(await stage.start(name)).env for name in ("some", "any")]
+def test_environment_lists_allowed_agents_and_servers(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "some", allowedAgents="[worker]", allowedMcpServers="[]")
+        define(setup.user, "any")
+        some, unlimited = [setup.spec(await setup.start(name)).env for name in ("some", "any")]
         assert (some["AGENT_ALLOWED_AGENTS"], some["AGENT_MCP_SERVERS"]) == ('["worker"]', "[]")
-        assert (anybody["AGENT_ALLOWED_AGENTS"], anybody["AGENT_MCP_SERVERS"]) == ("null", "null")
-        assert not any(name.startswith("AGENT_") for name in stage.spec(await stage.start("tool")).env)
+        assert (unlimited["AGENT_ALLOWED_AGENTS"], unlimited["AGENT_MCP_SERVERS"]) == ("null", "null")
+        tool = setup.spec(await setup.start("tool")).env
+        assert (tool["AGENT_ALLOWED_AGENTS"], tool["AGENT_MCP_SERVERS"]) == ("null", "null")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 # --- Time ---------------------------------------------------------------------------------------------------
@@ -652,56 +711,54 @@ def run_of(kind: Kind = Kind.LEAF, clock: float | None = None, *, ended: bool = 
         ([(run_of(clock=90.0), None), (run_of(clock=10.0, ended=True), 20.0)], None),
     ],
 )
-def test_time_is_over_when_the_first_above_has_none_left(
-    line: list[tuple[Run, float | None]], deadline: float | None
-) -> None:
+def test_deadline_is_earliest_of_runs_above(line: list[tuple[Run, float | None]], deadline: float | None) -> None:
     runs = [msgspec.structs.replace(run, id=f"r{number}") for number, (run, _) in enumerate(line)]
     specs = {run.id: json.dumps({"timeout": timeout}).encode() for run, (_, timeout) in zip(runs, line, strict=True)}
     assert delegation.above(runs, lambda run: specs[run.id], 100.0).deadline == deadline
 
 
-def test_nothing_starts_where_no_time_is_left() -> None:
+def test_start_is_refused_after_deadline() -> None:
     spec = Spec("a", "executable", ("a",), "/", {})
     with pytest.raises(LimitReached, match="time"):
         delegation.in_time(spec, DelegationLimits(deadline=10.0), 10.0)
     assert delegation.in_time(spec, DelegationLimits(), 10.0) is spec
 
 
-def test_no_time_limit_below_a_run_is_longer_than_what_that_run_has_left(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
+def test_child_timeout_is_at_most_remaining_time(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
         began = time.monotonic()
-        top = await stage.runner.running(await stage.start("tool", timeout=LONG))
-        same, shorter = await stage.start("tool", top), await stage.start("tool", top, timeout=5.0)
-        longer, chain = await stage.start("tool", top, timeout=LONG * 9), await stage.chain("tool:2", top)
+        top = await setup.runner.running(await setup.start("tool", timeout=LONG))
+        same, shorter = await setup.start("tool", top), await setup.start("tool", top, timeout=5.0)
+        longer, chain = await setup.start("tool", top, timeout=LONG * 9), await setup.chain("tool:2", top)
         left = LONG - (time.monotonic() - began)
         for run in (same, longer, chain):
-            limit = json.loads(stage.engine.read.spec(run.id))["timeout"]
+            limit = json.loads(setup.engine.read.spec(run.id))["timeout"]
             assert left <= limit < LONG
-        assert stage.spec(shorter).timeout == 5.0
-        await until(lambda: len(stage.engine.read.below(chain.id)) >= 3, "the first iteration")
-        inner = next(run for run in stage.engine.read.below(chain.id) if run.kind is Kind.LEAF)
-        below = await stage.start("tool", inner)
-        assert 0 < (stage.spec(below).timeout or 0) <= json.loads(stage.engine.read.spec(chain.id))["timeout"]
+        assert setup.spec(shorter).timeout == 5.0
+        await until(lambda: len(setup.engine.read.below(chain.id)) >= 3, "the first iteration")
+        inner = next(run for run in setup.engine.read.below(chain.id) if run.kind is Kind.LEAF)
+        below = await setup.start("tool", inner)
+        assert 0 < (setup.spec(below).timeout or 0) <= json.loads(setup.engine.read.spec(chain.id))["timeout"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_a_child_ends_when_the_time_of_its_caller_is_over(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        top = await stage.runner.running(await stage.start("tool", timeout=1.5))
-        child = await stage.start("tool", top, timeout=LONG)
-        ended = await stage.runner.wait(child)
+def test_child_ends_at_deadline_of_its_caller(run_scenario: RunScenario) -> None:
+    async def scenario(setup: DelegationSetup) -> None:
+        top = await setup.runner.running(await setup.start("tool", timeout=1.5))
+        child = await setup.start("tool", top, timeout=LONG)
+        ended = await setup.runner.wait(child)
         assert (ended.status, ended.reason) == ("failed", "timeout")
-        assert (await stage.runner.wait(top)).reason == "timeout"
+        assert (await setup.runner.wait(top)).reason == "timeout"
 
-    play(scene)
-
-
-# --- Money --------------------------------------------------------------------------------------------------
+    run_scenario(scenario)
 
 
-def test_a_run_that_an_agent_starts_spends_from_the_agents_budget(play: Play, agent: Bin) -> None:
-    """Also where it brings a larger one of its own."""
+# --- Budget -------------------------------------------------------------------------------------------------
+
+
+def test_child_run_spends_budget_of_its_caller(run_scenario: RunScenario, agent: Bin) -> None:
+    """Also when its own budget is larger."""
     agent(
         "claude",
         "import json, signal, sys\nsys.stdin.readline()\n"
@@ -710,30 +767,28 @@ def test_a_run_that_an_agent_starts_spends_from_the_agents_budget(play: Play, ag
         ' "session_id": "s", "total_cost_usd": 3}), flush=True)\nsignal.pause()\n',
     )
 
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "worker")
-        top = await stage.start("tool", budget_usd=2.0)
-        child = await stage.start("worker", top, prompt="go", budget_usd=100.0)
-        ended = [await stage.runner.wait(run) for run in (child, top)]
+    async def scenario(setup: DelegationSetup) -> None:
+        define(setup.user, "worker")
+        top = await setup.start("tool", budget_usd=2.0)
+        child = await setup.start("worker", top, prompt="go", budget_usd=100.0)
+        ended = [await setup.runner.wait(run) for run in (child, top)]
         assert [run.reason for run in ended] == ["budget", "budget"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
-# --- What is written down -----------------------------------------------------------------------------------
+# --- Identities ---------------------------------------------------------------------------------------------
 
 
-def test_an_agent_of_which_nothing_was_written_down_hands_on_what_asks_about_everything() -> None:
-    """Its server was an older one."""
+def test_older_spec_without_mode_delegates_default_mode() -> None:
+    """The specification is that of an older server."""
     runs, spec = [run_of()], {"agent": "a", "provider": "claude", "env": {}, "argv": ["x"]}
     caller = delegation.above(runs, lambda _: json.dumps(spec).encode(), 0.0).caller
     assert caller is not None
     assert (caller.mode, caller.known, caller.allowed) == ("default", AgentIdentity("a"), None)
 
 
-def test_an_agent_is_known_by_its_alias_its_own_name_or_its_program(
-    home: Path, project: Path, world: Path, agent: Bin
-) -> None:
+def test_agent_identity_is_alias_name_or_program(home: Path, project: Path, world: Path, agent: Bin) -> None:
     from hocket.catalog.discovery import discover
     from hocket.catalog.resolve import resolve
 

@@ -16,7 +16,7 @@ LOCK = Path(tempfile.gettempdir(), "hocket-upgrade-tests.lock")
 
 @pytest.fixture
 def only_copy() -> Iterator[None]:
-    """Wait until no other copy of the home is in use: its runs have the same ids, and processes are found by them."""
+    """Wait until no other copy of the home is in use: copies have the same run ids, by which processes are found."""
     with LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -24,13 +24,13 @@ def only_copy() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def world(only_copy: None, world: Path) -> Path:
-    """The usual one, for as long as no other test has a copy."""
+    """The usual world, while no other test has a copy."""
     return world
 
 
 @pytest.fixture
 def recorded(world: Path, home: Path, project: Path) -> Any:
-    """What the earlier version said about the home, which is laid out with its programs, and has no server yet."""
+    """The output of the earlier version for the home, which is restored with its programs, without a server."""
     fixture.lay_out(world)
     programs.install(world / "bin")
     return fixture.expected(world)

@@ -31,7 +31,7 @@ BOOT = "@BOOT@"
 """Stands for the boot id of the machine, in the files of runs."""
 DATABASE = "h/hocket.db"
 OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
-"""What clocks in the database belong to: those of this machine are not to be compared with them."""
+"""The boot id of the clocks in the database, which cannot be compared with those of this machine."""
 _EXIT_BODY = 4096 - 10
 
 
@@ -76,7 +76,7 @@ def dump(root: Path, database: Path) -> str:
 
 
 def lay_out(root: Path) -> None:
-    """Everything that was recorded, below a new root, for this machine."""
+    """Restore the recorded home below a new root, for this machine."""
     for mode, kind, relative, *rest in map(str.split, MANIFEST.read_text(encoding="utf-8").splitlines()):
         path = root / relative
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,12 +128,12 @@ def rows(root: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def expected(root: Path) -> Any:
-    """What the recorded version said about it on the command line."""
+    """The output of the recorded version."""
     return json.loads(here(EXPECTED.read_text(encoding="utf-8"), root))
 
 
 def get(home: Path, path: str) -> Any:
-    """What the server of a home says to a GET over its socket."""
+    """The response of the server of a home to a GET over its socket."""
     with closing(http.client.HTTPConnection("localhost")) as connection:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(home / "sock"))
@@ -142,7 +142,7 @@ def get(home: Path, path: str) -> Any:
 
 
 def forget() -> None:
-    """Remove what was recorded before."""
+    """Remove the previous recording."""
     shutil.rmtree(RECORDED, ignore_errors=True)
     TREE.mkdir(parents=True)
 

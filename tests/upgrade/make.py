@@ -230,7 +230,7 @@ def record(hocket: Recorder, seen: dict[str, Any]) -> None:
 
 
 def observe(hocket: Recorder, runs: dict[str, str], tasks: dict[str, str]) -> dict[str, Any]:
-    """What the command line says before the kill."""
+    """The output of the command line before the kill."""
     return {
         "runs": runs,
         "tasks": tasks,
@@ -248,7 +248,7 @@ def observe(hocket: Recorder, runs: dict[str, str], tasks: dict[str, str]) -> di
 
 
 def answered(home: Path, run: str) -> dict[str, Any]:
-    """The last question of a run that was answered, as two routes tell of it."""
+    """The last answered question of a run, from two routes."""
     found = fixture.get(home, f"/api/inbox?answered=&run={run}")
     return {"last": found, "by_id": fixture.get(home, f"/api/runs/{found[0]['run']}/questions/{found[0]['id']}")}
 

@@ -64,27 +64,27 @@ if then_starts_server:
     subprocess.Popen([sys.executable, "-m", "hocket", "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                      env={**os.environ, "HOCKET_HOME": spec["home"], "HOCKET_SERVER": "1"}, start_new_session=True)
 """
-"""A keeper as that version had it, of a run whose agent has begun: it says one more line when its gate opens."""
+"""A keeper of that version, whose agent has begun and writes one more line when its gate opens."""
 
 Keep = Callable[[str, str], Path]
 
 
 @pytest.fixture
 def keep(recorded: Any, world: Path, home: Path) -> Iterator[Keep]:
-    """``keep(name, "alone")`` brings a recorded run back to life; the gate that it returns ends it.
+    """``keep(name, "alone")`` starts a keeper for a recorded run; opening the gate that it returns ends the run.
 
     A keeper that is ``alone`` starts a server when its run has ended, as one does that finds none.
     """
     keepers: list[subprocess.Popen[bytes]] = []
 
-    def bring_back(name: str, role: str = "watched") -> Path:
+    def start_keeper(name: str, role: str = "watched") -> Path:
         leaf = recorded["runs"][name]
         for run in recorded["listed"]:
             leaf = run["id"] if run["parent"] == leaf and run["status"] == "running" else leaf
         (directory,) = home.glob(f"runs/*/{leaf}")
         for record in ("exit", "pid"):
             (directory / record).unlink(missing_ok=True)
-        # Its agent had said one line before it was killed in the recording.
+        # In the recording its agent had written one line before it was killed.
         (directory / "out").write_text("ready\n")
         gate = world / f"gate-{name}"
         os.mkfifo(gate)
@@ -93,7 +93,7 @@ def keep(recorded: Any, world: Path, home: Path) -> Iterator[Keep]:
         wait_for((directory / "pid").exists, "the agent")
         return gate
 
-    yield bring_back
+    yield start_keeper
     for keeper in keepers:
         with suppress(subprocess.TimeoutExpired):
             keeper.wait(10)
@@ -131,7 +131,7 @@ def test_chain_with_live_step_continues_after_upgrade(hocket: Hocket, recorded: 
     assert (starts(world) - before)[second_start(world)] == 1
 
 
-def test_old_keeper_starts_new_server_when_its_run_has_ended(
+def test_old_keeper_starts_new_server_after_run(
     hocket: Hocket, recorded: Any, keep: Keep, world: Path, home: Path
 ) -> None:
     gate = keep("halfway", "alone")

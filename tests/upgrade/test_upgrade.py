@@ -40,7 +40,7 @@ def events(hocket: Hocket, run: str) -> list[dict[str, Any]]:
 
 
 def missing(before: Any, after: Any, place: str = "") -> list[str]:
-    """Where a value is no longer what it was. Keys may have been added."""
+    """The paths of changed values. Added keys are ignored."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return [
             found
@@ -62,7 +62,7 @@ def starts(world: Path) -> Counter[str]:
 
 
 def second_start(world: Path) -> str:
-    """The start of the second step of the chain that was half-way, as its program notes it."""
+    """The start of the second step of the unfinished chain, as its program records it."""
     return f"second {world}/gates/halfway 0 after: ready done"
 
 
@@ -79,7 +79,7 @@ def queued_run(hocket: Hocket, recorded: Any) -> str:
 # --- Runs ---------------------------------------------------------------------------------------------------
 
 
-def test_ended_runs_read_as_before_after_upgrade(hocket: Hocket, recorded: Any) -> None:
+def test_ended_runs_survive_upgrade(hocket: Hocket, recorded: Any) -> None:
     before = {run["id"]: run for run in recorded["listed"] if run["status"] in ENDED}
     after = {run["id"]: run for run in read(hocket, "ps", "-a")}
     assert {run["status"] for run in before.values()} == set(ENDED)
@@ -89,16 +89,16 @@ def test_ended_runs_read_as_before_after_upgrade(hocket: Hocket, recorded: Any) 
     assert missing(shown, now) == []
 
 
-def test_events_of_ended_runs_read_as_before_after_upgrade(hocket: Hocket, recorded: Any, world: Path) -> None:
-    told: dict[str, list[dict[str, Any]]] = {}
+def test_events_of_ended_runs_survive_upgrade(hocket: Hocket, recorded: Any, world: Path) -> None:
+    stored: dict[str, list[dict[str, Any]]] = {}
     for seq, ts, run, root, kind, data in fixture.rows(
         world, "SELECT seq, ts, run, root, type, data FROM events ORDER BY seq"
     ):
         event = {"v": 1, "seq": seq, "ts": pytest.approx(ts, abs=1e-5), "run": run, "root": root, "type": kind}
-        told.setdefault(root, []).append(event | {"data": json.loads(data)})
+        stored.setdefault(root, []).append(event | {"data": json.loads(data)})
     roots = [run["id"] for run in recorded["listed"] if run["status"] in ENDED and run["root"] == run["id"]]
     for root in roots:
-        assert events(hocket, root) == told[root]
+        assert events(hocket, root) == stored[root]
 
 
 def test_unfinished_runs_end_correctly_after_upgrade(hocket: Hocket, recorded: Any, world: Path) -> None:
@@ -114,8 +114,8 @@ def test_unfinished_runs_end_correctly_after_upgrade(hocket: Hocket, recorded: A
     said = "ready\ndone\n"
     assert results == {"exited": said, "unstarted": "hello unstarted\n", "handoff": said}
     for name in ("exited", "handoff"):
-        told = events(hocket, recorded["runs"][name])
-        texts = [event["data"]["text"] for event in told if event["type"] == "text"]
+        found = events(hocket, recorded["runs"][name])
+        texts = [event["data"]["text"] for event in found if event["type"] == "text"]
         assert texts == ["ready", "done"]
 
 
@@ -152,7 +152,7 @@ def test_no_program_is_started_again_after_upgrade(hocket: Hocket, recorded: Any
 # --- Tasks, questions, approvals ----------------------------------------------------------------------------
 
 
-def test_tasks_read_as_before_after_upgrade(hocket: Hocket, recorded: Any, world: Path) -> None:
+def test_tasks_survive_upgrade(hocket: Hocket, recorded: Any, world: Path) -> None:
     for name in ("planned", "waiting", "completed"):
         task = recorded["tasks"][name]
         assert missing(recorded["tasks_shown"][name], read(hocket, "task", "show", task)) == []

@@ -80,12 +80,12 @@ def test_rate_limit_is_shown_with_its_end() -> None:
     assert said.endswith(": five hours")
 
 
-def test_thoughts_are_for_the_curious() -> None:
+def test_thoughts_are_shown_only_when_verbose() -> None:
     assert line("thinking", True, text="hm,\nwell") == "me ~ hm, well"
 
 
 @pytest.mark.parametrize("kind", [*EVENT_TEXTS, "answer", "parked", "question"])
-def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
+def test_agent_text_cannot_control_the_terminal(kind: str) -> None:
     """Every key that any event has, filled with what a terminal would obey."""
     evil = "a\x1b]0;pwned\x07b\x1b[2Jc\x9b31m"
     names = ("text", "name", "agent", "error", "command", "by", "subtype", "reason", "status", "tool", "kind")
@@ -98,18 +98,18 @@ def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
     }
     for lines in (line(kind, True, **data), line(kind, True, **{**data, "kind": "message"})):
         assert not set(lines or "") & {"\x1b", "\x07", "\x9b"}
-        # What somebody is to allow has all its letters, these spelled; of anything else they are left out.
+        # A permission question spells control characters; other texts leave them out.
         assert "pwned" not in (lines or "").replace(r"\x1b]0;pwned\x07", "")
         assert kind == "question" or "pwned" not in (lines or "")
 
 
-def test_a_tool_without_telling_arguments_shows_them_all() -> None:
+def test_other_tool_shows_all_arguments() -> None:
     assert tool_summary("Odd", {"n": 3, "on": True}) == 'Odd: {"n": 3, "on": true}'
     assert tool_summary("Odd", None) == "Odd"
     assert len(tool_summary("Bash", {"command": "x" * 5000})) < 250
 
 
-def test_a_question_of_choice_asks_for_words() -> None:
+def test_choice_question_asks_for_an_answer() -> None:
     question = {"id": "q1", "kind": "choice", "text": "Which\ncolour?", "tool": "AskUserQuestion"}
     assert question_text(question) == "asks: Which colour?"
     assert reply_command(question, 5) == 'hocket answer 5 "YOUR ANSWER"'
@@ -129,7 +129,7 @@ def test_question_shows_more_than_a_tool_call() -> None:
 
 
 def test_cut_question_says_so() -> None:
-    """Nobody should allow what looks harmless because its end is missing."""
+    """A cut question must not look harmless because its end is missing."""
     long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * TEXT_LIMIT + "; rm -rf ."}}
     assert question_text(long).startswith("wants to run Bash: true xxx")
     assert question_text(long).endswith(f"x… (cut, {TEXT_LIMIT + 21} characters; complete in: hocket inbox --json)")
@@ -153,7 +153,7 @@ def test_question_escapes_every_character() -> None:
     assert headline(permission("ls")) == "wants to run Bash: ls"
 
 
-def test_lines_that_are_too_many_are_counted() -> None:
+def test_omitted_lines_are_counted() -> None:
     lines = question_text(permission("\n".join(f"line {number}" for number in range(LINE_LIMIT + 2)))).split("\n")
     assert lines[-2:] == [f"  | line {LINE_LIMIT - 1}", "  … 2 more lines: hocket inbox"]
     assert question_text(permission("a\nb"), limit=1).endswith("a\n  … 1 more line: hocket inbox")
@@ -177,7 +177,7 @@ def test_lines_that_are_too_many_are_counted() -> None:
         ("Odd", {"n": 3, "path": 5}, '{"n": 3, "path": 5}'),
     ],
 )
-def test_whatever_a_tool_is_given_is_seen(tool: str, given: dict[str, Any], shown: str) -> None:
+def test_every_tool_input_is_shown(tool: str, given: dict[str, Any], shown: str) -> None:
     asked = {"id": "q", "kind": "permission", "tool": tool, "input": given}
     assert question_text(asked) == f"wants to run {tool}: {shown}"
     assert question_text({**asked, "input": {}}) == f"wants to run {tool}"
@@ -218,7 +218,7 @@ def asked_of(on_question: str, **question: Any) -> tuple[RunView, list[str]]:
     return progress, [line[9:] for line in lines_of(progress, event)]
 
 
-def test_the_command_that_answers_stands_below_several_lines() -> None:
+def test_reply_command_follows_a_multiline_question() -> None:
     _, lines = asked_of("ask", **permission("a\nb"))
     assert lines == ["? me wants to run Bash: a", "  | b", "    hocket answer 5 allow/deny"]
 
@@ -243,7 +243,7 @@ def test_reply_command_as_printed_allows_nothing() -> None:
     assert offered.split()[-1] not in YES
 
 
-def test_a_message_from_another_session_is_seen_unasked() -> None:
+def test_message_from_another_session_is_shown() -> None:
     """The live view shows notices without ``--verbose``, and what the user sent not."""
     message = {"type": "input", "data": {"kind": "session_message", "text": "a", "sender": {}}}
     assert tone_of(message) == NOTICE

@@ -21,7 +21,7 @@ def numbers(runs: RunList, now: float = 0.0) -> list[tuple[int, int]]:
     return [(one["number"], depth) for one, depth in runs.tree(now)]
 
 
-def test_trees_that_need_an_answer_come_first_and_ended_ones_last() -> None:
+def test_trees_with_questions_come_first() -> None:
     runs = RunList()
     runs.add(message(run(1, status="done"), run(2), run(4, kind="chain"), run(3), run(5, 4), complete=True), 0.0)
     assert numbers(runs) == [(2, 0), (3, 0), (4, 0), (5, 1), (1, 0)]
@@ -32,7 +32,7 @@ def test_trees_that_need_an_answer_come_first_and_ended_ones_last() -> None:
     assert runs.questions_of("r2") == []
 
 
-def test_run_that_has_ended_leaves_after_a_while() -> None:
+def test_ended_run_leaves_the_list_later() -> None:
     runs = RunList()
     runs.add(message(run(1), run(2), complete=True), 0.0)
     runs.add(message(run(1, status="failed")), 5.0)
@@ -55,7 +55,7 @@ def test_elapsed_advances_until_the_end() -> None:
     assert [(runs.run(name, 105.0) or {})["elapsed"] for name in ("r1", "r2")] == [15.0, 10.0]
 
 
-def test_totals_count_agents_and_add_the_cost_of_roots() -> None:
+def test_totals_count_agents_and_add_root_costs() -> None:
     runs = RunList()
     assert runs.totals() == Totals(0, 0, 0, None)
     chain = run(1, kind="chain", cost_usd=0.5)
@@ -64,8 +64,11 @@ def test_totals_count_agents_and_add_the_cost_of_roots() -> None:
     assert runs.totals() == Totals(running=1, asking=1, waiting=1, cost=0.75)
 
 
-def test_last_words_are_those_of_the_newest_agent_below() -> None:
+def test_last_words_are_of_newest_agent_below() -> None:
     runs = RunList()
     runs.add(message(run(1, kind="chain"), run(2, 1, last="old"), run(3, 1, last="new"), run(4, last="other")), 0.0)
     assert runs.last_words("r1") == ("a3", "new")
     assert runs.last_words("r5") == ("", "")
+    runs.add(message(run(6, last="mine"), run(7, 6, last="of a child"), run(8), run(9, 8, last="heard")), 0.0)
+    assert runs.last_words("r6") == ("a6", "mine")
+    assert runs.last_words("r8") == ("a9", "heard")

@@ -75,7 +75,7 @@ def test_run_of_an_agent_is_not_a_step() -> None:
     assert progress.steps[0].last == "planned"
 
 
-def test_the_marker_does_not_hide_the_last_words() -> None:
+def test_marker_does_not_hide_the_last_words() -> None:
     marker = [make("rb2", "text", text="FORKHESTRA_COMPLETE"), make("rb2", "marker", line="FORKHESTRA_COMPLETE")]
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, *marker)
     assert progress.steps[1].last == "hammering"
@@ -103,14 +103,14 @@ def test_summary_of_a_running_run_names_commands() -> None:
     assert "hocket wait 7" in summary(progress, 1.0)[-1]
 
 
-def test_a_single_agent_is_a_chain_of_one() -> None:
+def test_single_agent_is_shown_as_a_step() -> None:
     ended = make(ROOT, "run.ended", 2.0, status="failed", reason="exit", exit_code=3)
     progress = feed(RunView(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), ended)
     assert progress.steps[0].status == "failed"
     assert lines_of(progress, ended)[0].endswith(" tool failed: exit 3")
 
 
-def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
+def test_plain_lines_have_time_speaker_and_text() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     (line,) = lines_of(progress, make("rb2", "text", text="\x1b[1mEdit\x1b[0m a.py"))
     assert line[8:] == " builder[2/3] Edit a.py"
@@ -121,11 +121,13 @@ def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
     assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
 
 
-def test_the_chain_is_drawn_with_arrows() -> None:
+def test_chain_line_has_arrows() -> None:
     assert chain_line(RunView(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
 
 
-def test_silence_is_broken_by_a_heartbeat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_is_printed_during_silence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     view = PlainDisplay(quiet=False)
     view.idle(progress)
@@ -149,7 +151,7 @@ def test_logged_question_has_its_reply_command() -> None:
     assert summary(progress, 1.0)[-2] == "builder needs you: hocket answer 7 allow/deny"
 
 
-def test_an_answered_question_is_no_longer_shown() -> None:
+def test_answered_question_is_no_longer_shown() -> None:
     answered = make("rb2", "answer", id="q1", allow=True, by="operator")
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2"))
     assert reply(progress, progress.steps[1]) == "hocket answer 7 --question q1 allow/deny"
@@ -163,7 +165,7 @@ def test_session_between_turns_is_idle() -> None:
     ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
     progress = feed(RunView(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
     assert progress.steps[0].status == "waiting"
-    assert "waits for a message: hocket send 7" in summary(progress, 1.0)[-1]
+    assert "waits for a message: hocket attach 7 · hocket send 7" in summary(progress, 1.0)[-1]
     feed(progress, make(ROOT, "turn.started", turn=2))
     assert progress.steps[0].status == "running"
 
@@ -176,15 +178,41 @@ def test_helper_output_has_both_names() -> None:
     assert feed(progress, said).steps[1].last == "Explore: found it"
 
 
+def test_helper_without_a_name_is_not_the_agent() -> None:
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    said = make("rb2", "text", text="found it", agent=None, parent="t1")
+    assert lines_of(progress, said)[0].endswith(" builder[2/3]/helper found it")
+    assert feed(progress, said).steps[1].last == "helper: found it"
+
+
+def test_report_of_helper_is_shown_once() -> None:
+    progress = feed(RunView(ROOT), created(ROOT, "lead", parent=None))
+    shown = []
+    for kind, text, mark, more in (
+        ("text", "looking", "t1", {}),
+        ("text", "a\nb" * 300, "t1", {}),
+        ("text", "other", "t2", {}),
+        ("member", "a\nb" * 300, "t1", {"status": "completed"}),
+        ("member", "only here", "t2", {"status": "completed"}),
+        ("member", "other", "t3", {"status": "completed"}),
+    ):
+        event = make(ROOT, kind, text=text, agent="Explore", parent=mark, **more)
+        progress.add(event)
+        shown.append([line[9:] for line in lines_of(progress, event)])
+    assert shown[3:] == [
+        ["lead/Explore completed"],
+        ["lead/Explore completed: only here"],
+        ["lead/Explore completed: other"],
+    ]
+
+
 def test_tool_call_is_the_last_output() -> None:
     doing = make("rb2", "tool.started", id="t", name="Bash", input={"command": "make\n test"})
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, doing)
     assert progress.steps[1].last == "Bash: make test"
 
 
-def test_waiting_for_an_answer_is_not_called_running(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_with_open_question_is_waiting(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
     PlainDisplay(quiet=False).idle(progress)
@@ -213,11 +241,11 @@ GROUP = [
 REVIEWED = make("rr", "run.ended", 2.0, status="done", reason="exit")
 
 
-def test_the_chain_is_drawn_with_its_groups() -> None:
+def test_chain_line_has_groups() -> None:
     assert chain_line(feed(RunView(ROOT), *GROUP)) == "planner → (reviewer, qa:3) → shipper"
 
 
-def test_all_members_of_a_group_are_at_work() -> None:
+def test_started_group_members_are_running() -> None:
     progress = feed(RunView(ROOT), *GROUP)
     assert [step.agent for step in progress.active_steps()] == ["reviewer", "qa"]
     assert progress.speaker("rq") == "qa[1/3]"
@@ -248,7 +276,7 @@ def test_end_of_chain_reports_remaining_steps() -> None:
     ]
 
 
-def test_the_summary_joins_the_members_of_a_group() -> None:
+def test_summary_joins_group_members() -> None:
     lines = summary(feed(RunView(ROOT), *GROUP), 3.0)
     assert [line.split()[2] for line in lines[1:3]] == ["┌", "└"]
 
@@ -291,7 +319,7 @@ LIMITED = [
 ]
 
 
-def test_a_parked_chain_says_what_it_waits_for(
+def test_parked_chain_shows_what_it_waits_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress = feed(RunView(ROOT), *GROUP, REVIEWED, *LIMITED)
@@ -307,7 +335,7 @@ def test_a_parked_chain_says_what_it_waits_for(
     assert feed(progress, make(ROOT, "unparked")).parked is None
 
 
-def test_an_overload_is_not_called_a_limit() -> None:
+def test_overload_is_not_called_a_limit() -> None:
     (line,) = lines_of(feed(RunView(ROOT), *GROUP), make(ROOT, "parked", until=4e9, reason="overloaded", text="x"))
     assert line.endswith(": the service is overloaded or unreachable")
 
@@ -422,7 +450,7 @@ def test_iteration_without_progress_is_logged() -> None:
     assert lines_of(progress, make("rl", "progress", run=None, step=2, changed=None)) == []
 
 
-def test_a_heartbeat_names_every_member_at_work(
+def test_heartbeat_names_every_running_member(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)

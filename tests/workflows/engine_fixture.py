@@ -32,7 +32,7 @@ SECRET = b"a secret of the tests"
 
 @dataclass
 class EventLog:
-    """A journal and a hub that hears of its commits."""
+    """A journal and a hub that gets its commits."""
 
     journal: Journal
     hub: Hub
@@ -48,7 +48,7 @@ class EventLog:
     async def end(self, run: str, root: str) -> Committed:
         return await self.journal.write([ended(run, root)])
 
-    async def told(self, run: Run, after: int = 0, *, wait: bool = True) -> list[EventLine]:
+    async def followed(self, run: Run, after: int = 0, *, wait: bool = True) -> list[EventLine]:
         """Everything that one follower gets."""
         return [line async for lines in self.hub.follow(run, after, wait=wait) for line in lines]
 
@@ -74,14 +74,14 @@ class EngineRunner:
         self.project = project
         self._path = f"{programs}:{os.environ['PATH']}"
 
-    def request(self, **wish: Any) -> StartRequest:
-        return StartRequest(cwd=str(self.project), env={"PATH": self._path}, **{"variables": {}, **wish})
+    def request(self, **options: Any) -> StartRequest:
+        return StartRequest(cwd=str(self.project), env={"PATH": self._path}, **{"variables": {}, **options})
 
-    async def start(self, agent: str, parent: Run | None = None, key: str | None = None, **wish: Any) -> Run:
-        return await self.engine.start(self.request(agent=agent, **wish), key, parent)
+    async def start(self, agent: str, parent: Run | None = None, key: str | None = None, **options: Any) -> Run:
+        return await self.engine.start(self.request(agent=agent, **options), key, parent)
 
-    async def chain(self, dsl: str, parent: Run | None = None, **wish: Any) -> Run:
-        return await self.engine.start(self.request(dsl=dsl, **wish), None, parent)
+    async def chain(self, dsl: str, parent: Run | None = None, **options: Any) -> Run:
+        return await self.engine.start(self.request(dsl=dsl, **options), None, parent)
 
     async def wait(self, run: Run) -> Run:
         return await asyncio.wait_for(self.engine.wait(run), PATIENCE)
@@ -129,7 +129,7 @@ async def stop_all(engine: Engine) -> None:
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    """Nothing tells of a file that another process writes, so it is looked at until it is as wanted."""
+    """Poll the condition until it is true: another process may write a file without a notification."""
     for _ in range(int(PATIENCE / 0.005)):
         if condition():
             return

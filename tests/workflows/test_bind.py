@@ -46,32 +46,32 @@ class Place:
         path.chmod(0o755)
         return path
 
-    def request(self, **wishes: Any) -> StartRequest:
+    def request(self, **options: Any) -> StartRequest:
         env = {"PATH": str(self.bin), "HOME": str(self.cwd), "OPENAI_API_KEY": "k", "MINE": "m"}
-        return StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **wishes})
+        return StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **options})
 
-    def chain(self, config: Config = NOTHING, **wishes: Any) -> BoundChain:
-        bound = bind(self.request(**wishes), config)
+    def chain(self, config: Config = NOTHING, **options: Any) -> BoundChain:
+        bound = bind(self.request(**options), config)
         assert isinstance(bound, BoundChain)
         return bound
 
-    def spec(self, config: Config = NOTHING, **wishes: Any) -> Spec:
-        bound = bind(self.request(**wishes), config)
+    def spec(self, config: Config = NOTHING, **options: Any) -> Spec:
+        bound = bind(self.request(**options), config)
         assert isinstance(bound, Spec)
         return bound
 
-    def refused(self, config: Config = NOTHING, **wishes: Any) -> HocketError:
+    def refused(self, config: Config = NOTHING, **options: Any) -> HocketError:
         with pytest.raises(HocketError) as caught:
-            bind(self.request(**wishes), config)
+            bind(self.request(**options), config)
         assert caught.value.exit_code == 2
         return caught.value
 
 
-@pytest.mark.parametrize("wish", ["prompt", "until", "marker", "dsl"])
-def test_invalid_text_is_refused_without_a_server(place: Place, wish: str) -> None:
-    wishes: dict[str, Any] = {"dsl": "builder", wish: "x\udcff"}
-    error = place.refused(**wishes)
-    assert error.message.startswith(f"{wish} is not valid UTF-8")
+@pytest.mark.parametrize("option", ["prompt", "until", "marker", "dsl"])
+def test_invalid_text_is_refused_without_a_server(place: Place, option: str) -> None:
+    options: dict[str, Any] = {"dsl": "builder", option: "x\udcff"}
+    error = place.refused(**options)
+    assert error.message.startswith(f"{option} is not valid UTF-8")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_chain_text_is_bound_with_its_programs(place: Place) -> None:
     assert (second.cwd, second.loop, second.stdin, second.prompt) == (str(place.cwd), True, "empty", "go")
 
 
-def test_a_single_agent_becomes_one_spec(place: Place) -> None:
+def test_single_agent_becomes_one_spec(place: Place) -> None:
     spec = place.spec(agent="planner", prompt="go", timeout=9)
     assert (spec.agent, spec.provider, spec.loop, spec.timeout) == ("planner", "executable", False, 9)
     assert spec.argv == (str(place.bin / "planner"), "go")
@@ -112,19 +112,19 @@ def test_a_single_agent_becomes_one_spec(place: Place) -> None:
         ("planner -> /no/such", "/no/such"),
     ],
 )
-def test_one_missing_program_refuses_the_whole_chain(place: Place, dsl: str, name: str) -> None:
+def test_missing_program_refuses_the_whole_chain(place: Place, dsl: str, name: str) -> None:
     error = place.refused(dsl=dsl)
     assert isinstance(error, ProgramNotFound)
     assert name in error.message
 
 
-def test_a_malformed_text_is_refused(place: Place) -> None:
+def test_malformed_chain_text_is_refused(place: Place) -> None:
     assert isinstance(place.refused(dsl="a ->"), ChainSyntaxError)
     assert isinstance(place.refused(agent="planner:3"), ChainSyntaxError)
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
         {},
         {"dsl": "planner", "chain": "x"},
@@ -138,12 +138,12 @@ def test_a_malformed_text_is_refused(place: Place) -> None:
     ],
     ids=repr,
 )
-def test_contradictory_request_is_refused(place: Place, wishes: dict[str, Any]) -> None:
-    assert isinstance(place.refused(**wishes), UsageError)
+def test_contradictory_request_is_refused(place: Place, options: dict[str, Any]) -> None:
+    assert isinstance(place.refused(**options), UsageError)
 
 
 @pytest.mark.parametrize("cwd", ["relative", "", "{}/gone", "{}/file", "/a\0b"], ids=ascii)
-def test_a_directory_that_is_none_is_named(place: Place, cwd: str) -> None:
+def test_invalid_directory_is_named(place: Place, cwd: str) -> None:
     (place.cwd / "file").write_text("")
     cwd = cwd.format(place.cwd)
     error = place.refused(dsl="planner", cwd=cwd)
@@ -179,7 +179,8 @@ def test_configured_chain_is_bound_with_its_settings(place: Place) -> None:
     spec = chain.steps[1].spec
     assert spec.argv == (str(place.bin / "reviewer"), "-g", "-s", "-x", "agent's prompt")
     assert (spec.marker, spec.stop_grace, spec.max_output) == ("SHIPPED", 2.0, 1024**2)
-    assert spec.env == chain.env == {"PATH": str(place.bin), "HOME": str(place.cwd), "MINE": "m"}
+    assert chain.env == {"PATH": str(place.bin), "HOME": str(place.cwd), "MINE": "m"}
+    assert spec.env == {**chain.env, "AGENT_ALLOWED_AGENTS": "null", "AGENT_MCP_SERVERS": "null"}
 
 
 def test_request_overrides_chain_and_chain_overrides_config(place: Place) -> None:
@@ -190,7 +191,7 @@ def test_request_overrides_chain_and_chain_overrides_config(place: Place) -> Non
 
 
 @pytest.mark.req("S1-B10", "S1-B08")
-def test_an_unknown_chain_is_refused(place: Place) -> None:
+def test_unknown_chain_is_refused(place: Place) -> None:
     assert isinstance(place.refused(chain="x"), ConfigError)
     assert "ship" in place.refused(chain_of(StepConfig("planner")), chain="x").message
 
@@ -323,9 +324,9 @@ def said_by(
     )
 
 
-def refusal(place: Place, config: Config, **wishes: Any) -> NotTrusted:
+def refusal(place: Place, config: Config, **options: Any) -> NotTrusted:
     with pytest.raises(NotTrusted) as caught:
-        bind(place.request(**wishes), config)
+        bind(place.request(**options), config)
     assert caught.value.exit_code == 4
     assert (caught.value.hint or "").endswith(f"hocket trust {place.cwd}")
     return caught.value
@@ -334,8 +335,8 @@ def refusal(place: Place, config: Config, **wishes: Any) -> NotTrusted:
 @pytest.mark.req("S1-45")
 def test_alias_of_untrusted_project_cannot_widen_permissions(place: Place) -> None:
     config = said_by(str(place.cwd), "claude", place, alias=WIDE)
-    for wishes in ({"agent": "a"}, {"dsl": "a:2"}, {"chain": "ship"}):
-        error = refusal(place, config, **wishes)
+    for options in ({"agent": "a"}, {"dsl": "a:2"}, {"chain": "ship"}):
+        error = refusal(place, config, **options)
         assert error.message.startswith('/p/hocket.toml: agent "a" asks for --setting-sources, which ')
 
 
@@ -355,7 +356,7 @@ def test_trusted_arguments_are_passed_unchanged(place: Place, known: str) -> Non
     assert place.chain(config, chain="ship").steps[0].spec.argv[-3:] == (*WIDE, "--continue")
 
 
-def test_typed_arguments_are_the_user_s_own(place: Place) -> None:
+def test_typed_arguments_need_no_approval(place: Place) -> None:
     config = said_by(str(place.cwd), "claude", place, alias=("--verbose",), step=("--model", "x"))
     spec = place.chain(config, chain="ship", args=WIDE).steps[0].spec
     assert spec.argv[-5:] == ("--verbose", "--model", "x", *WIDE)
@@ -379,7 +380,7 @@ def test_step_cannot_extend_list_argument_of_user_alias(place: Place) -> None:
 
 
 @pytest.mark.req("S1-47", "S1-48")
-def test_a_description_shows_every_step_whole(place: Place) -> None:
+def test_description_shows_every_step_completely(place: Place) -> None:
     prompt = "first line\nsecond " + "x" * 5000
     config = Config(agents={"p": AgentConfig("f", "planner", prompt_via="stdin")})
     shown = describe(bind(place.request(dsl="builder:3 -> p", prompt=prompt, until="make"), config))
@@ -481,7 +482,7 @@ def test_project_agent_gets_no_unlisted_user_servers(place: Place) -> None:
 
 
 @pytest.mark.req("S4-52")
-def test_what_was_found_says_where(place: Place) -> None:
+def test_spec_names_source_and_definition(place: Place) -> None:
     place.program(place.bin / "claude")
     folder = place.cwd / ".claude" / "agents"
     folder.mkdir(parents=True)

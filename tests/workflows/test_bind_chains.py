@@ -26,23 +26,23 @@ class Place:
             (self.bin / name).write_text("#!/bin/sh\n")
             (self.bin / name).chmod(0o755)
 
-    def bind(self, config: Config, **wishes: Any) -> BoundChain | Spec:
+    def bind(self, config: Config, **options: Any) -> BoundChain | Spec:
         env = {"PATH": str(self.bin), "HOME": str(self.cwd)}
-        return bind(StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **wishes}), config)
+        return bind(StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **options}), config)
 
-    def chain(self, config: Config | None = None, **wishes: Any) -> BoundChain:
-        bound = self.bind(config or Config(), **wishes)
+    def chain(self, config: Config | None = None, **options: Any) -> BoundChain:
+        bound = self.bind(config or Config(), **options)
         assert isinstance(bound, BoundChain)
         return bound
 
-    def refused(self, config: Config | None = None, **wishes: Any) -> HocketError:
+    def refused(self, config: Config | None = None, **options: Any) -> HocketError:
         with pytest.raises(HocketError) as caught:
-            self.bind(config or Config(), **wishes)
+            self.bind(config or Config(), **options)
         assert caught.value.exit_code == 2
         return caught.value
 
-    def prompts(self, config: Config, **wishes: Any) -> list[str | None]:
-        return [step.spec.prompt for step in self.chain(config, chain="ship", **wishes).steps]
+    def prompts(self, config: Config, **options: Any) -> list[str | None]:
+        return [step.spec.prompt for step in self.chain(config, chain="ship", **options).steps]
 
 
 @pytest.fixture
@@ -69,22 +69,22 @@ def test_configured_group_is_bound_like_typed_group(place: Place) -> None:
     assert configured == place.chain(dsl="planner -> (builder:3, reviewer)").steps
 
 
-def test_a_group_of_one_is_a_step(place: Place) -> None:
+def test_group_of_one_is_a_step(place: Place) -> None:
     assert [step.group for step in place.chain(dsl="(planner) -> builder").steps] == [None, None]
     assert place.chain(ship(StepConfig("planner", group=1)), chain="ship").steps[0].group is None
 
 
-def test_groups_that_follow_each_other_stay_apart(place: Place) -> None:
+def test_consecutive_groups_stay_separate(place: Place) -> None:
     steps = [StepConfig("planner", group=number) for number in (1, 1, 2, 2)]
     assert [step.group for step in place.chain(ship(*steps), chain="ship").steps] == [1, 1, 2, 2]
 
 
-def test_an_error_names_the_member(place: Place) -> None:
+def test_error_names_the_group_member(place: Place) -> None:
     config = ship(StepConfig("planner"), StepConfig("builder", group=2), StepConfig("a b", group=2))
     assert "step 2, member 2" in place.refused(config, chain="ship").message
 
 
-@pytest.mark.parametrize("agent", ["nobody", "a b"])
+@pytest.mark.parametrize("agent", ["unknown", "a b"])
 def test_error_names_the_step_of_several(place: Place, agent: str) -> None:
     config = ship(StepConfig("planner"), StepConfig(agent))
     assert "f: chain 'ship': step 2" in place.refused(config, chain="ship").message
@@ -92,11 +92,11 @@ def test_error_names_the_step_of_several(place: Place, agent: str) -> None:
     assert "step 1, member 2" in place.refused(dsl=f"(planner, {agent})").message
 
 
-def test_one_step_alone_needs_no_number(place: Place) -> None:
-    assert "step 1" not in place.refused(dsl="nobody").message
+def test_error_of_single_step_has_no_number(place: Place) -> None:
+    assert "step 1" not in place.refused(dsl="unknown").message
 
 
-def test_a_missing_variable_names_the_step(place: Place) -> None:
+def test_missing_variable_error_names_the_step(place: Place) -> None:
     config = ship(StepConfig("planner"), StepConfig("builder", args=("${X}",)))
     assert "step 2: the variable X has no value" in place.refused(config, chain="ship").message
 
@@ -107,7 +107,7 @@ def test_iterations_in_agent_name_give_a_hint(place: Place) -> None:
     assert error.hint == 'to repeat it, write "iterations" for the step: planner, 3'
 
 
-def test_a_description_counts_steps_as_people_do(place: Place) -> None:
+def test_description_numbers_steps_from_one(place: Place) -> None:
     told = describe(place.chain(dsl="planner -> (builder, reviewer) -> planner"))
     assert [(step["step"], step["member"]) for step in told] == [(1, None), (2, 1), (2, 2), (3, None)]
 
@@ -133,7 +133,7 @@ def test_limit_precedence_is_request_step_chain(place: Place) -> None:
     assert {step.spec.idle_timeout for step in typed.steps} == {1}
 
 
-def test_budgets_are_each_ones_own(place: Place) -> None:
+def test_request_and_step_have_separate_budgets(place: Place) -> None:
     config = ship(StepConfig("planner", budget_usd=1), StepConfig("builder"), budget_usd=5, budget_tokens=50)
     chain = place.chain(config, chain="ship")
     assert (chain.bounds.budget_usd, chain.bounds.budget_tokens) == (5, 50)
@@ -189,7 +189,7 @@ def test_single_agent_has_budget_and_idle_timeout(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
         {"agent": "planner", "gate_timeout": 3},
         {"agent": "planner", "failures": 3},
@@ -198,11 +198,11 @@ def test_single_agent_has_budget_and_idle_timeout(place: Place) -> None:
     ],
     ids=repr,
 )
-def test_chain_option_is_refused_for_single_agent(place: Place, wishes: dict[str, Any]) -> None:
-    assert isinstance(place.refused(**wishes), UsageError)
+def test_chain_option_is_refused_for_single_agent(place: Place, options: dict[str, Any]) -> None:
+    assert isinstance(place.refused(**options), UsageError)
 
 
-def test_a_description_has_gate_and_limits(place: Place) -> None:
+def test_description_has_gate_and_limits(place: Place) -> None:
     config = ship(
         StepConfig("planner", until="a", timeout=3, budget_usd=1),
         until="b",
@@ -219,7 +219,7 @@ def test_a_description_has_gate_and_limits(place: Place) -> None:
 # --- Blanks -------------------------------------------------------------------------------------------------
 
 
-def test_template_prompt_is_kept_and_other_prompts_are_replaced(place: Place) -> None:
+def test_only_template_prompts_are_kept(place: Place) -> None:
     config = ship(
         StepConfig("planner", prompt="Plan: {{task}}"),
         StepConfig("builder", prompt="Build {{ previous.result }}"),
@@ -234,9 +234,9 @@ def test_template_prompt_is_kept_and_other_prompts_are_replaced(place: Place) ->
 
 
 def test_prompt_file_can_be_a_template(place: Place) -> None:
-    (place.cwd / "form.md").write_text("Do {{task}} as {{nobody}} said")
+    (place.cwd / "form.md").write_text("Do {{task}} as {{unknown}} said")
     config = ship(StepConfig("planner", prompt_file="form.md"), StepConfig("builder", prompt_file="gone.md"))
-    assert place.prompts(config, prompt="it") == ["Do {{task}} as {{nobody}} said", "it"]
+    assert place.prompts(config, prompt="it") == ["Do {{task}} as {{unknown}} said", "it"]
 
 
 def test_default_prompt_of_alias_can_be_a_template(place: Place) -> None:
@@ -250,7 +250,7 @@ def test_chain_prompt_is_the_task_without_caller_prompt(place: Place) -> None:
     assert place.chain(config, chain="ship").task == "Ship it"
 
 
-def test_a_task_that_nobody_gave_is_missed(place: Place) -> None:
+def test_missing_task_of_template_is_refused(place: Place) -> None:
     error = place.refused(ship(StepConfig("planner", prompt="Plan: {{task}}")), chain="ship")
     assert "step 1" in error.message
     assert error.hint == "give a prompt with -p"
@@ -267,7 +267,7 @@ def test_unknown_placeholder_error_has_a_suggestion(place: Place, written: str, 
     assert error.hint == 'did you mean "previous.result"?'
 
 
-def test_braces_that_somebody_types_are_left_alone(place: Place) -> None:
+def test_typed_braces_are_kept(place: Place) -> None:
     assert place.chain(dsl="planner", prompt="say {{hello}}").steps[0].spec.prompt == "say {{hello}}"
 
 
@@ -276,8 +276,8 @@ def test_only_previous_result_is_filled_into_typed_prompt(
 ) -> None:
     config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"))
 
-    def placeholders(**wishes: Any) -> list[tuple[str, ...]]:
-        return [step.spec.blanks for step in place.chain(config, chain="ship", **wishes).steps]
+    def placeholders(**options: Any) -> list[tuple[str, ...]]:
+        return [step.spec.blanks for step in place.chain(config, chain="ship", **options).steps]
 
     assert placeholders(prompt="{{task}} {{previous.result}}") == [PLACEHOLDERS, (PREVIOUS,)]
     assert placeholders(prompt="{{previous.result}}", prompt_literal=True) == [PLACEHOLDERS, ()]

@@ -133,7 +133,7 @@ def test_tree_is_added_up_and_stopped_once(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_used_up_budget_gives_one_notice_with_the_end(tmp_path: Path) -> None:
+def test_used_up_budget_gives_one_notice(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.create("r0", 1, budget_usd=5.0)
@@ -199,7 +199,7 @@ def test_invalid_cost_does_not_change_the_sum(tmp_path: Path, odd: float | None)
     asyncio.run(scene())
 
 
-def test_the_next_server_knows_what_was_spent(tmp_path: Path) -> None:
+def test_next_server_knows_spent_budget(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             await ledger.create("r0", 1, budget_usd=5.0)
@@ -215,7 +215,7 @@ def test_the_next_server_knows_what_was_spent(tmp_path: Path) -> None:
             await ledger.used("rleaf2", 3.0)
             assert ledger.ends == []
         async with ledger_at(tmp_path / "db") as ledger:
-            await until(lambda: ledger.ends, "the end, which nobody recorded")
+            await until(lambda: ledger.ends, "the end that was not recorded")
             assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]
 
     asyncio.run(scene())
@@ -265,7 +265,7 @@ def test_loop_stops_after_its_budget_is_spent(home: Path, project: Path, agent: 
     asyncio.run(scene())
 
 
-def test_three_at_once_share_one_budget(home: Path, project: Path, agent: Bin) -> None:
+def test_concurrent_agents_share_one_budget(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", MANY_TURNS)
 
     async def scene() -> None:
@@ -361,7 +361,7 @@ def test_step_budget_ends_the_chain(home: Path, project: Path, agent: Bin) -> No
     asyncio.run(scene())
 
 
-def test_another_server_keeps_to_the_same_budget(home: Path, project: Path, agent: Bin) -> None:
+def test_budget_continues_under_another_server(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", ONE_TURN)
 
     async def scene() -> None:

@@ -139,7 +139,7 @@ def test_steps_run_in_order_and_last_result_counts(home: Path, project: Path, wo
 
 
 @pytest.mark.req("S1-B15")
-def test_loop_is_a_run_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
+def test_loop_run_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("marking:5 -> worker", prompt="a"))
@@ -231,7 +231,7 @@ def test_next_engine_finishes_a_complete_chain(home: Path, project: Path, worker
     asyncio.run(scene())
 
 
-def test_chain_ends_once_when_the_disk_was_full_and_the_server_killed(
+def test_chain_ends_once_after_full_disk_and_kill(
     home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the last agent is recorded, that of the chain is not before another server has taken over."""

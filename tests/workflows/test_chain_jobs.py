@@ -1,4 +1,4 @@
-"""What a chain has found out about a step may fail in ways that nobody thought of; the chain goes on."""
+"""A job of a chain, such as a gate or a snapshot, may fail unexpectedly; the chain continues."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Scene:
         self.env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
         (project / "plan.json").write_text(json.dumps(plan))
 
-    async def start(self, runner: EngineRunner, dsl: str, **wish: Any) -> Run:
-        request = runner.request(dsl=dsl, **wish)
+    async def start(self, runner: EngineRunner, dsl: str, **options: Any) -> Run:
+        request = runner.request(dsl=dsl, **options)
         return await runner.engine.start(msgspec.structs.replace(request, env={**request.environment, **self.env}))
 
     @property

@@ -41,7 +41,7 @@ def test_loop_without_progress_ends(home: Path, project: Path, programs: Bin) ->
         async with engine_runner(home, project) as runner:
             ended = await runner.wait(await runner.chain("stuck:9", prompt="x", no_progress=2))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_PROGRESS)
-            # The first one said something that nobody had said before.
+            # The first iteration had a new result.
             assert ended.steps[0]["iterations"] == 3
             before, *after = await looks(runner, ended)
             assert (before["run"], before["changed"]) == (None, None)
@@ -67,7 +67,7 @@ def test_new_words_or_changed_files_are_progress(
     asyncio.run(scene())
 
 
-def test_another_engine_remembers_how_things_stood(home: Path, project: Path, programs: Bin) -> None:
+def test_next_engine_compares_with_earlier_snapshot(home: Path, project: Path, programs: Bin) -> None:
     doors = [project.parent / f"door{turn}" for turn in (1, 2, 3)]
     for door in doors:
         os.mkfifo(door)

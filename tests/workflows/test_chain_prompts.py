@@ -42,8 +42,8 @@ def prompts(project: Path) -> list[list[Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-async def run_chain(runner: EngineRunner, **wish: Any) -> Run:
-    return await runner.wait(await runner.engine.start(runner.request(chain="work", **wish)))
+async def run_chain(runner: EngineRunner, **options: Any) -> Run:
+    return await runner.wait(await runner.engine.start(runner.request(chain="work", **options)))
 
 
 def test_each_step_gets_task_and_previous_result(home: Path, project: Path, programs: Bin) -> None:

@@ -1,4 +1,4 @@
-"""What another engine finds of a chain: gates that were at work, questions that nobody needs any more, old clocks."""
+"""What the next engine finds of a chain: running gates, questions of ended runs, old clocks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leaves(runner: EngineRunner, agent: str) -> int:
 
 
 @contextmanager
-def nobody_called(home: Path) -> Iterator[None]:
+def without_server(home: Path) -> Iterator[None]:
     """A time without an engine in which a keeper that ends starts no server either."""
     with (home / SERVER_LOCK).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +55,7 @@ def test_member_ended_during_restart_keeps_other_gates(home: Path, project: Path
         async with engine_runner(home, project) as runner:
             run = await runner.chain(dsl, until=GATE)
             await until(lambda: asked(project) == members and leaves(runner, "held") == 1, "gates and a member")
-        with nobody_called(home):
+        with without_server(home):
             (project / "door").write_text("")
             await until(lambda: not processes_of(home), "the member's end")
         async with engine_runner(home, project) as runner:

@@ -106,7 +106,7 @@ def test_steps_of_returns_steps_inside_runs() -> None:
     assert four.owners(3) == []
 
 
-def test_the_report_has_what_each_step_cost() -> None:
+def test_report_has_the_cost_of_each_step() -> None:
     two = state((False, None), (False, None))
     two.add_leaf(leaf("r1", 0, tokens=10))
     two.add_leaf(leaf("r2", 1, cost_usd=None, exit_code=0))

@@ -32,7 +32,7 @@ def _paths(start: DirectoryStart) -> list[str]:
     return [file["path"] for file in _changes(start).files]
 
 
-def test_start_has_commit_and_uncommitted_paths_of_its_directory(repository: Path) -> None:
+def test_start_has_commit_and_uncommitted_paths(repository: Path) -> None:
     (repository / "readme").write_text("changed\n")
     (repository / "part/new file").write_text("n")
     start = record_start(str(repository / "part"), Git(ENV))
@@ -70,7 +70,7 @@ def test_linked_directory_and_renamed_file_are_compared(repository: Path, tmp_pa
     assert (file["path"], file["old_path"], file["status"]) == ("renamed", "readme", "renamed")
 
 
-def test_inner_repository_is_named_and_not_looked_into(repository: Path) -> None:
+def test_inner_repository_is_only_named(repository: Path) -> None:
     start = record_start(str(repository), Git(ENV))
     make_repository(repository / "inner")
     found = _changes(start)
@@ -88,7 +88,7 @@ def test_paths_like_patterns_are_taken_literally(repository: Path) -> None:
     assert _paths(start) == ["-n", ":(top)x"]
 
 
-def test_approved_repository_runs_no_diff_program_hook_or_monitor(repository: Path, tmp_path: Path) -> None:
+def test_approved_repository_runs_no_program(repository: Path, tmp_path: Path) -> None:
     evidence = tmp_path / "evidence"
     evidence.mkdir()
     trap(repository, evidence)
@@ -105,7 +105,7 @@ def test_approved_repository_runs_no_diff_program_hook_or_monitor(repository: Pa
     assert (repository / ".git/index").read_bytes() == index
 
 
-def test_unapproved_settings_are_the_reason_why_nothing_is_known(repository: Path) -> None:
+def test_unapproved_settings_prevent_a_diff(repository: Path) -> None:
     git(repository, "config", "filter.evil.clean", "false")
     start = record_start(str(repository), Git(ENV))
     assert (start.head, "sets filter.evil.clean" in (start.why or "")) == (None, True)

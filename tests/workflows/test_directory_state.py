@@ -58,7 +58,7 @@ def test_every_change_in_a_repository_is_detected(repository: Path, work: Callab
     assert changed(before, at(repository))
 
 
-def test_contents_of_changed_files_count_and_times_do_not(repository: Path) -> None:
+def test_file_contents_count_but_times_do_not(repository: Path) -> None:
     (repository / "folder").mkdir()
     (repository / "folder/new").write_text("aaa")
     (repository / "kept").write_text("bbb")
@@ -71,7 +71,7 @@ def test_contents_of_changed_files_count_and_times_do_not(repository: Path) -> N
     assert "2 changed paths" in now.detail
 
 
-def test_what_the_repository_ignores_is_nobodys_work(repository: Path) -> None:
+def test_ignored_file_is_no_change(repository: Path) -> None:
     before = at(repository)
     (repository / "ignored").write_text("x")
     assert not changed(before, at(repository))
@@ -87,7 +87,7 @@ def test_repository_without_commit_and_subfolder_are_supported(project: Path) ->
     assert changed(before, at(inner))
 
 
-def test_a_renamed_file_is_one_change(repository: Path) -> None:
+def test_renamed_file_is_one_change(repository: Path) -> None:
     git(repository, "mv", "kept", "moved")
     assert "1 changed paths" in at(repository).detail
 
@@ -121,6 +121,7 @@ def test_snapshot_runs_nothing_of_the_repository(repository: Path) -> None:
         (lambda here: (here / "a/one").unlink(), True),
         (lambda here: touch_later(here / "a/one"), False),
         (lambda here: (here / "node_modules/x").write_text("2"), False),
+        (lambda here: (here / ".active-pids.json").write_text("{}"), False),
         (lambda here: None, False),
     ],
 )
@@ -161,7 +162,7 @@ def test_unreadable_directory_counts_as_changed(project: Path) -> None:
     assert changed(at(project), gone)
 
 
-def test_without_git_the_files_are_looked_at(repository: Path) -> None:
+def test_files_are_examined_without_git(repository: Path) -> None:
     assert take_snapshot(str(repository), Git({"PATH": "/nonexistent"})).kind == "files"
 
 
@@ -186,3 +187,13 @@ def test_folders_can_be_nested_deeper_than_the_stack(project: Path) -> None:
             os.rmdir(folder)
     assert (before.kind, before.detail) == ("files", "1 files")
     assert changed(before, now)
+
+
+def test_registry_file_of_runs_is_no_change(repository: Path) -> None:
+    before = at(repository)
+    (repository / ".session-markers").mkdir()
+    for name in (".active-pids.json", ".active-pids.json.lock", ".session-markers/7.json"):
+        (repository / name).write_text("{}")
+    assert not changed(before, at(repository))
+    (repository / "new").write_text("")
+    assert changed(before, at(repository))

@@ -1,4 +1,4 @@
-"""Gates: what a command says, and the end of one that nobody wants to hear of any more."""
+"""Gates: the verdict and output of a command, and its end when it is cancelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.workflows.gates import OUTPUT, Gates, Verdict
 
 ENV = {"PATH": "/usr/bin:/bin"}
 COOKIE = f"rgate{os.getpid()}"
-"""Of this process alone: a sweep ends whatever carries it, also what a test beside us has started."""
+"""Unique to this process: a sweep ends every process with it, also those of a concurrent test."""
 
 
 def shell(command: str) -> list[str]:
@@ -104,7 +104,7 @@ def test_cancelling_a_gate_leaves_others_running(project: Path) -> None:
 
 
 def test_cancel_ends_gate_of_earlier_server(project: Path) -> None:
-    """Nobody here knows of it: its cookie is enough."""
+    """The new server does not know the gate: its cookie is enough."""
 
     async def scene() -> None:
         before, after = Gates(), Gates()

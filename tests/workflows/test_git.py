@@ -67,7 +67,7 @@ def _used(origin: Path) -> Path:
     ],
     ids=["init", "clone", "shallow", "partial", "sparse", "second worktree", "used"],
 )
-def test_an_ordinary_repository_needs_no_trust(make: Callable[[Path], Path], origin: Path) -> None:
+def test_ordinary_repository_needs_no_trust(make: Callable[[Path], Path], origin: Path) -> None:
     git(origin, "config", "--unset", "uploadpack.allowFilter") if (folder := make(origin)) == origin else None
     ask = Git(ENV, str(folder))
     place = find_repository(str(folder), ask)

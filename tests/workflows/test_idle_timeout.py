@@ -207,7 +207,7 @@ def test_single_agent_idle_timeout_survives_restart(home: Path, project: Path, a
     asyncio.run(scene())
 
 
-def test_without_a_bound_silence_ends_nothing(home: Path, project: Path, agent: Bin) -> None:
+def test_run_without_idle_timeout_continues(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:

@@ -66,12 +66,12 @@ def programs(agent: Bin) -> Bin:
 class WorktreeRunner(EngineRunner):
     """A runner whose programs know their home."""
 
-    def request(self, **wish: Any) -> StartRequest:
-        wish = {"isolation": "worktree", **wish}
-        return StartRequest(cwd=str(self.project), env={"PATH": self._path, "HOME": os.environ["HOME"]}, **wish)
+    def request(self, **options: Any) -> StartRequest:
+        options = {"isolation": "worktree", **options}
+        return StartRequest(cwd=str(self.project), env={"PATH": self._path, "HOME": os.environ["HOME"]}, **options)
 
-    async def done(self, dsl: str, **wish: Any) -> Run:
-        return await self.wait(await self.chain(dsl, **wish))
+    async def done(self, dsl: str, **options: Any) -> Run:
+        return await self.wait(await self.chain(dsl, **options))
 
     def leaves(self, run: Run, step: int = 0) -> list[Run]:
         return [self.engine.find(one) for one in run.steps[step]["runs"]]
@@ -260,7 +260,7 @@ def test_resumed_chain_uses_the_same_worktree(home: Path, project: Path, program
         assert run.steps[0]["worktree"] == failed.steps[2]["worktree"]
         assert runner.words(run, 0)["files"] == ["begun", "plan", "readme", "sub"]
         assert runner.words(run, 1)["files"] == ["plan", "readme", "sub"]
-        assert not is_there(failed.steps[0]["worktree"]), "what nobody needs any more is gone with the last"
+        assert not is_there(failed.steps[0]["worktree"]), "the worktree that is no longer needed is removed"
         assert is_there(failed.steps[1]["worktree"])
         assert len(branches(project)) == 2
 
@@ -302,7 +302,7 @@ def test_work_of_complete_members_is_kept_on_resume(home: Path, project: Path, p
     play(home, project, scene)
 
 
-def test_work_of_complete_members_is_kept_by_third_attempt(home: Path, project: Path, programs: Bin) -> None:
+def test_work_of_members_is_kept_by_third_attempt(home: Path, project: Path, programs: Bin) -> None:
     programs("late", GIT + "sys.exit(0 if os.path.exists(os.environ['HOME'] + '/late') else 3)\n")
 
     async def scene(runner: WorktreeRunner) -> None:
@@ -390,14 +390,14 @@ def test_next_engine_uses_the_same_worktree(home: Path, project: Path, programs:
 # --- What cannot be -----------------------------------------------------------------------------------------
 
 
-def refused(project: Path, home: Path, **wish: Any) -> HocketError:
+def refused(project: Path, home: Path, **options: Any) -> HocketError:
     env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     with pytest.raises(HocketError) as caught:
-        bind(StartRequest(str(project), env, **wish), load(str(project), str(home)))
+        bind(StartRequest(str(project), env, **options), load(str(project), str(home)))
     return caught.value
 
 
-def test_without_a_repository_nothing_is_started(home: Path, project: Path, programs: Bin, world: Path) -> None:
+def test_start_without_repository_is_refused(home: Path, project: Path, programs: Bin, world: Path) -> None:
     (world / "plain").mkdir()
 
     async def scene(runner: WorktreeRunner) -> None:
@@ -471,7 +471,7 @@ def test_unfinished_worktree_is_removed_on_stop(home: Path, project: Path, progr
     play(home, project, scene)
 
 
-def test_a_description_tells_of_it(home: Path, project: Path, programs: Bin) -> None:
+def test_description_has_the_isolation(home: Path, project: Path, programs: Bin) -> None:
     env = {"PATH": os.environ["PATH"]}
     for isolation, expected in (("worktree", str(project)), ("none", None)):
         request = StartRequest(str(project), env, dsl="reader", isolation=isolation)  # type: ignore[arg-type]
@@ -480,7 +480,7 @@ def test_a_description_tells_of_it(home: Path, project: Path, programs: Bin) -> 
     assert worktrees(project) == []
 
 
-def test_a_bound_chain_survives_being_written_down(home: Path, project: Path, programs: Bin) -> None:
+def test_bound_chain_survives_json(home: Path, project: Path, programs: Bin) -> None:
     request = StartRequest(str(project), {"PATH": os.environ["PATH"]}, dsl="reader", isolation="worktree")
     chain = bind(request, load(str(project), str(home)))
     assert msgspec.json.decode(msgspec.json.encode(chain), type=BoundChain) == chain

@@ -37,7 +37,7 @@ def test_variables_are_listed_once(agents: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ('{ agent = "nobody" }', "nobody"),
+        ('{ agent = "unknown" }', "unknown"),
         ('{ agent = "a b" }', "step 1"),
         ('{ agent = "smith", prompt = "{{tsk}}" }', "{{tsk}}"),
     ],

@@ -103,7 +103,7 @@ def test_question_failure_and_end_of_chain_are_reported(home: Path, reports: Any
     asyncio.run(scene())
 
 
-def test_next_server_reports_what_was_missed_and_nothing_twice(home: Path, reports: Any) -> None:
+def test_next_server_reports_missed_events_once(home: Path, reports: Any) -> None:
     async def scene() -> None:
         async with open_event_log(home / "hocket.db") as log:
             notifications = opened(home, log)
@@ -126,7 +126,7 @@ def test_next_server_reports_what_was_missed_and_nothing_twice(home: Path, repor
     asyncio.run(scene())
 
 
-def test_first_server_reports_nothing_of_the_past(home: Path, reports: Any) -> None:
+def test_first_server_reports_no_past_events(home: Path, reports: Any) -> None:
     async def scene() -> None:
         async with open_event_log(home / "hocket.db") as log:
             await log.create("rleaf1", 1)
@@ -143,9 +143,7 @@ def test_first_server_reports_nothing_of_the_past(home: Path, reports: Any) -> N
     asyncio.run(scene())
 
 
-def test_failing_command_is_logged_and_the_next_one_runs(
-    home: Path, agent: Bin, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_command_is_logged(home: Path, agent: Bin, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(text: str) -> None:
         async with open_event_log(home / "hocket.db") as log:
             notifications = opened(home, log)
@@ -244,7 +242,7 @@ def test_rehearsal_reports_nothing(hocket: Hocket, home: Path, agent: Bin, world
     asyncio.run(until((world / "reported").exists, "the report of the real run"))
 
 
-def test_notify_test_runs_the_command_and_says_what_happened(hocket: Hocket, home: Path, agent: Bin) -> None:
+def test_notify_test_reports_the_outcome(hocket: Hocket, home: Path, agent: Bin) -> None:
     unconfigured = hocket("notify", "--test")
     assert (unconfigured.returncode, unconfigured.stdout) == (2, "")
     assert "[notify]\n" in unconfigured.stderr

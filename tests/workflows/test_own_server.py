@@ -1,4 +1,4 @@
-"""Who is given our own MCP server."""
+"""Who is given our own MCP server, and our hook for sub-agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hocket.config.settings import ClaudeConfig, Config
+from hocket.config.settings import AgentConfig, ClaudeConfig, Config
 from hocket.mcp.tools import rules
 from hocket.model import Agent, Definition, Spec
 from hocket.workflows.bind import bind, own_server
@@ -73,3 +73,23 @@ def test_empty_server_list_disables_own_server(project: Path) -> None:
     spec = bound(project, Config(), allowedMcpServers=[])
     assert json.loads(spec.files["servers.json"]) == {"mcpServers": {}}
     assert "--allowedTools" not in spec.argv
+
+
+ALIAS = {"rev": AgentConfig("config.toml", delegate="hocket")}
+
+
+@pytest.mark.req("S3-01")
+@pytest.mark.parametrize(
+    ("config", "head", "given"),
+    [
+        (Config(), {}, False),
+        (Config(), {"delegate": "hocket"}, True),
+        (Config(claude=ClaudeConfig(delegate="hocket")), {}, True),
+        (Config(agents=ALIAS), {}, True),
+    ],
+)
+def test_hook_is_given_where_it_is_asked_for(project: Path, config: Config, head: dict[str, str], given: bool) -> None:
+    spec = bound(project, config, **head)
+    hooks = json.loads(spec.argv[spec.argv.index("--settings") + 1]).get("hooks", {})
+    commands = [one["command"] for entry in hooks.get("PreToolUse", []) for one in entry["hooks"]]
+    assert [command.endswith("hocket hook pre-tool-use --always || exit 2") for command in commands] == [True] * given

@@ -21,7 +21,7 @@ SPAWN_OPTIONS = {"passed": ("-x",), "timeout": 1.0, "session": True, "on_questio
 FIELDS = set(StartRequest.__struct_fields__)
 
 
-def test_start_request_has_every_key_the_command_line_sends(tmp_path: Path) -> None:
+def test_start_request_has_keys_of_command_line(tmp_path: Path) -> None:
     options = {
         "chain_name": None,
         "prompt_file": None,
@@ -56,14 +56,14 @@ def test_start_request_refuses_values_out_of_bounds(fields: dict[str, Any]) -> N
         msgspec.convert({"dsl": "a", **fields}, StartRequest)
 
 
-def test_start_body_adds_only_spellings_to_the_start_request() -> None:
+def test_start_body_adds_only_spellings() -> None:
     added = set(wire.StartBody.__struct_fields__) - FIELDS
     assert {name.removeprefix("camel_") for name in added} <= FIELDS
     given = msgspec.json.decode(b'{"agent":"a","budgetUsd":2,"onLost":"retry","idle_timeout":3}', type=wire.StartBody)
     assert (given.budget_usd, given.on_lost, given.idle_timeout) == (2, "retry", 3)
 
 
-def test_handoff_body_has_the_fields_of_the_handoff_request() -> None:
+def test_handoff_body_has_fields_of_handoff_request() -> None:
     assert set(HandoffBody.__struct_fields__) == set(HandoffRequest.__struct_fields__)
     camel = {"agentName", "defaultCwd", "budgetUsd", "onQuestion"}
     assert set(HandoffBody.__struct_encode_fields__) == {"prompt", "cwd", "env", "timeout"} | camel

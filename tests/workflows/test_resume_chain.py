@@ -195,7 +195,7 @@ def test_resumed_chain_keeps_prompts_gates_and_iterations(home: Path, project: P
             assert (old.status, old.reason) == (Status.FAILED, Reason.GATE)
             assert [name for name, _ in ledger(project)] == ["planner", "builder", "builder"]
             (project / "mended").touch()
-            (project / "hocket.toml").unlink()  # what was bound then counts, whatever became of the file
+            (project / "hocket.toml").unlink()  # the bound chain counts, not the file
             (project / "ledger").unlink()
             new = await again(runner, old)
             assert (new.status, new.resumed_from, new.result) == (Status.DONE, old.id, "closed\n")
@@ -225,7 +225,7 @@ def test_same_key_resumes_a_chain_once(home: Path, project: Path, programs: Bin)
             one, same = [await runner.engine.tasks.resume(old, ResumeRequest(), "key") for _ in range(2)]
             assert one.id == same.id != old.id
             new = await runner.wait(one)
-            # Nobody says the marker, so the loop has all its iterations anew and then fails.
+            # No agent writes the marker, so the loop repeats all its iterations and then fails.
             assert steps(new) == [("hanging", "failed", 3, 3), ("closer", "skipped", 0, 1)]
             assert [name for name, _ in ledger(project)] == ["planner", "hanging", *["hanging"] * 3]
 
@@ -350,16 +350,16 @@ class Talkers:
         self._runner = runner
         self._env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
 
-    async def chain(self, dsl: str, **wish: Any) -> Run:
-        request = self._runner.request(dsl=dsl, **wish)
+    async def chain(self, dsl: str, **options: Any) -> Run:
+        request = self._runner.request(dsl=dsl, **options)
         run = await self._runner.engine.start(
             msgspec.structs.replace(request, env={**request.environment, **self._env})
         )
         return await self._runner.wait(run)
 
-    async def resumed(self, run: Run, prompt: str | None, **wish: Any) -> Run:
+    async def resumed(self, run: Run, prompt: str | None, **options: Any) -> Run:
         return await self._runner.wait(
-            await self._runner.engine.tasks.resume(run, ResumeRequest(prompt=prompt, **wish))
+            await self._runner.engine.tasks.resume(run, ResumeRequest(prompt=prompt, **options))
         )
 
     def leaves(self, run: Run) -> list[str]:
@@ -397,9 +397,9 @@ def test_prompt_for_chain_with_several_sessions_is_refused(home: Path, project: 
             failed = await talkers.chain("claude -> broken", prompt="x")
             (leaf,) = talkers.leaves(failed)
             number = runner.engine.find(leaf).number
-            for wish in ({"session": True}, {"start_at": 1}):
+            for options in ({"session": True}, {"start_at": 1}):
                 with pytest.raises(Conflict, match="own prompts") as caught:
-                    await runner.engine.tasks.resume(failed, ResumeRequest(prompt="more", **wish))
+                    await runner.engine.tasks.resume(failed, ResumeRequest(prompt="more", **options))
                 assert f"name its run: {number}" in (caught.value.hint or "")
             assert (await talkers.resumed(runner.engine.find(leaf), "more")).result == "more"
             new = await talkers.resumed(failed, None)

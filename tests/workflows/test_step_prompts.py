@@ -86,7 +86,7 @@ def test_prompt_without_placeholders_keeps_the_spec() -> None:
     assert iteration_spec(plain, "task", "before") is plain
 
 
-def test_who_has_no_prompt_is_told_nothing() -> None:
+def test_spec_without_prompt_is_unchanged() -> None:
     silent = spec(prompt=None)
     assert iteration_spec(silent, "task", "before", "it failed") is silent
 
@@ -100,7 +100,7 @@ def test_too_large_prompt_is_an_error() -> None:
         iteration_spec(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
 
 
-def test_by_standard_input_a_large_result_fits() -> None:
+def test_large_result_fits_on_standard_input() -> None:
     by_file = replace(spec(prompt="now: {{previous.result}}"), stdin="file", argv=("/bin/a",))
     filled = iteration_spec(by_file, None, "x" * 65536)
     assert (filled.prompt, filled.argv) == ("now: " + "x" * 65536, ("/bin/a",))

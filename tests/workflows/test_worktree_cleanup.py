@@ -1,4 +1,4 @@
-"""Worktrees that chains have left: which of them somebody is about to work in."""
+"""Worktrees that chains have left: those of a starting run are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from world import Bin
 from hocket.model import Spec
 
 
-def test_worktree_is_kept_while_a_run_is_created_there(home: Path, project: Path, agent: Bin) -> None:
+def test_worktree_of_a_starting_run_is_kept(home: Path, project: Path, agent: Bin) -> None:
     make_repository(project, readme="hello\n")
     agent("failing", "raise SystemExit(3)")
 

@@ -1,4 +1,4 @@
-"""Worktrees made, looked at and taken away, with real git: nothing of anybody's is lost, and no hook runs."""
+"""Worktrees created, examined and removed with real git: no work is lost, and no hook runs."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_removed_worktree_is_restored_from_its_branch(repository: Path) -> None:
     assert ((Path(tree.path) / "work").read_text(), head_of(tree, ASK)) == ("precious", commit)
 
 
-def test_folder_that_is_no_worktree_is_refused_and_kept(repository: Path) -> None:
+def test_folder_without_worktree_is_refused_and_kept(repository: Path) -> None:
     tree = made(repository)
     (Path(tree.path) / ".git").unlink()
     with pytest.raises(UsageError, match="no longer a worktree"):
@@ -374,7 +374,7 @@ def test_status_names_everything_that_could_be_lost(
     assert standing.head == git(tree.path, "rev-parse", "HEAD")
 
 
-def test_what_tools_make_by_themselves_keeps_nothing(repository: Path) -> None:
+def test_ignored_files_do_not_keep_a_worktree(repository: Path) -> None:
     (repository / ".gitignore").write_text("__pycache__/\n")
     commit_all(repository)
     tree = made(repository)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,14 +15,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, wire
-from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named
+from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named, sender_from_below
 from hocket.api.routing import Header, Key, Operation, Query, content, get, post, routes
+from hocket.config import caller_environment
+from hocket.config.settings import Keep
 from hocket.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
-from hocket.store import LATEST
+from hocket.sessions.observed.refusals import check_owned
+from hocket.store import LATEST, UsageTotal
 from hocket.workflows.directory_diff import Form
+
+T = TypeVar("T")
 
 _EVENTS = content("The events of the run and its descendants", stream.EVENTS)
 _CHANGES = content("The runs that have not ended and the open questions, then what changes", stream.EVENTS)
@@ -56,17 +61,22 @@ def operations() -> list[Operation]:
         get("/api/runs", list_runs, list[wire.RunOut]),
         get("/api/runs/events", follow_runs, responses=_CHANGES),
         post("/api/runs", start_run, wire.RunOut, status=201, instead=_STARTED),
+        post("/api/runs/import", import_session, wire.RunOut, status=201),
         post("/api/plans", plan_run, list[dict[str, Any]]),
         get(run, show_run, wire.RunDetail),
         get(f"{run}/events", run_events, responses=_EVENTS),
         get(f"{run}/output", run_output, responses=_BYTES),
+        get(f"{run}/transcript", run_transcript, list[wire.TranscriptEventOut]),
         get(f"{run}/diff", run_diff, wire.RunDiffOut),
+        get(f"{run}/evidence", run_evidence, wire.EvidenceOut),
         post(f"{run}/stop", stop_run, wire.StoppedRuns),
         post(f"{run}/messages", send_message, wire.AcceptedMessage),
         post(f"{run}/answer", answer_question, wire.AnsweredQuestion),
         post(f"{run}/resume", resume_run, wire.RunOut, status=201, instead=_STARTED),
         get("/api/worktrees", list_worktrees, list[wire.WorktreeOut]),
         post("/api/worktrees/prune", prune_worktrees, list[wire.WorktreeOut]),
+        get("/api/gc", plan_removal, wire.RemovalPlan),
+        post("/api/gc", remove_runs, wire.RemovalOut),
         get("/api/health", show_health, wire.Health),
         post("/api/server/stop", stop_server, wire.ServerStopping, status=202),
     ]
@@ -93,24 +103,45 @@ async def list_runs(
     agent: Annotated[str, Meta(min_length=1)] | None = None,
     project: Annotated[str, Meta(min_length=1)] | None = None,
     since: Annotated[float, Meta(ge=0)] | None = None,
+    tree: bool = False,
+    observed: bool = False,
+    env: Annotated[str, Meta(max_length=64 * 1024)] | None = None,
 ) -> Response:
     """List the runs that have not ended, or with ``all`` the newest of all runs, oldest first.
 
     Older runs are ``before`` the number in ``meta.next``. ``status`` includes ended runs if it is that of one;
     ``project`` is a directory that contains the working directory of the run or of its root; ``since`` is the earliest
     time of creation, in Unix time.
+
+    With ``tree`` add the runs above these, ended ones as well, and all runs below them that have not ended, or with
+    ``all`` all runs below them; each with the cost and the tokens of itself and everything below it.
+
+    With ``observed`` list the sessions that Hocket did not start: those with a process, and those that changed within a
+    week, or ``since``, or with ``all`` at any time. ``env`` is a JSON object with the variables of the caller's
+    environment that decide where they are.
     """
-    engine = engine_of(request)
+    engine, caller = engine_of(request), caller_of(request.scope).run
+    chosen = run_filters.RunFilter(status, agent, project, since)
+    if observed and tree:
+        raise UsageError("`tree` is not allowed with `observed`", "omit one of them")
+    if observed:
+        require_operator(request, "list sessions that Hocket did not start")
+        rows = await run_filters.select_observed(engine, chosen, env, ended_too=ended_too, limit=limit)
+        return wire.success([wire.run_out(*row) for row in rows], next=None)
     runs = await run_filters.select(
         engine,
-        run_filters.RunFilter(status, agent, project, since),
+        chosen,
         ended_too=ended_too,
         before=before,
         limit=limit + 1,
-        caller=caller_of(request.scope).run,
+        caller=caller,
     )
     page = wire.fitting(runs[::-1][:limit], lambda run: run.result, LIST_BYTES)[::-1]
     following = page[0].number if len(page) < len(runs) else None
+    if tree:
+        families, usage = await run_filters.read_families(engine, page, ended_too=ended_too, caller=caller)
+        families = wire.fitting(families[::-1], lambda run: run.result, LIST_BYTES)[::-1]
+        return wire.success(await _encoded(engine, families, usage), next=following)
     return wire.success(await _encoded(engine, page), next=following)
 
 
@@ -145,11 +176,21 @@ def _changed_runs(engine: Engine, changed: set[tuple[str, str]]) -> list[Run]:
     return sorted(filter(None, map(engine.current, names)), key=lambda run: run.number)
 
 
-async def _encoded(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:
-    """Encode many runs in slices, so that other requests get their turn."""
+async def _encoded(
+    engine: Engine, runs: Sequence[Run], tree_usage: Mapping[str, UsageTotal] | None = None
+) -> list[msgspec.Raw]:
+    def row(run: Run) -> dict[str, Any]:
+        more = {} if tree_usage is None else wire.tree_usage_out(tree_usage.get(run.id, UsageTotal()))
+        return _run_out(engine, run) | more
+
+    return await _encoded_rows(runs, row)
+
+
+async def _encoded_rows(values: Sequence[T], row: Callable[[T], Any] = lambda value: value) -> list[msgspec.Raw]:
+    """Encode many rows in slices, so that other requests get their turn."""
     rows: list[msgspec.Raw] = []
-    for start in range(0, len(runs), SLICE):
-        rows += [msgspec.Raw(wire.encoded(_run_out(engine, run))) for run in runs[start : start + SLICE]]
+    for start in range(0, len(values), SLICE):
+        rows += [msgspec.Raw(wire.encoded(row(value))) for value in values[start : start + SLICE]]
         await asyncio.sleep(0)
     return rows
 
@@ -187,6 +228,18 @@ def _started(engine: Engine, run: Run, follow: bool) -> Response:
     return stream.event_stream(stream.events(engine, run, 0, follow), 201, {"Location": f"/api/runs/{run.id}"})
 
 
+async def import_session(request: Request, body: wire.SessionImportBody, idempotency_key: Key = None) -> Response:
+    """Import a session that Hocket did not start: its transcript becomes the events of a run, until its process ends.
+
+    The same session gives the same run, with any Idempotency-Key, unless it was continued after that run had ended.
+    A session without a process is read first, for at most ten seconds.
+    """
+    require_operator(request, "import sessions")
+    engine = engine_of(request)
+    env = caller_environment() if body.env is None else body.env
+    return wire.success(_run_out(engine, await engine.adopt(body.session, env)), 201)
+
+
 async def plan_run(request: Request, body: wire.StartBody) -> Response:
     """Show the steps of a start without starting anything."""
     engine, parent = engine_of(request), _parent(request, body)
@@ -205,6 +258,7 @@ def _parent(request: Request, body: wire.StartBody) -> Run | None:
         raise Forbidden("a run can start only its own children")
     if named.ended:
         raise Conflict(f"run {named.number} has ended and cannot start children")
+    check_owned(named, "start runs below it")
     return named
 
 
@@ -214,16 +268,18 @@ async def show_run(request: Request, ref: str, worktrees: bool = False) -> Respo
     With ``worktrees`` git is asked what has become of the worktrees and branches of its steps.
     """
     engine = engine_of(request)
+    seq = engine.applied_seq  # Before anything else, so that events after it have all that the response lacks.
     run = run_named(request, ref)
+    usage = await engine.read_aside(lambda queries: queries.usage_below([run.root]))
     more = {
-        "seq": engine.read.last_seq(),
+        "seq": seq,
         "questions": wire.questions_out(_runs_with_questions(engine, run)),
         "children": await _children(engine, run),
         "dir": str(engine.directory(run)),
         "prompt": engine.read.shown_prompt(run.id),
         "steps": await engine.current_steps(run) if worktrees else [dict(step) for step in run.steps],
     }
-    return wire.success(_run_out(engine, run) | more)
+    return wire.success(_run_out(engine, run) | wire.tree_usage_out(usage.get(run.id, UsageTotal())) | more)
 
 
 def _runs_with_questions(engine: Engine, run: Run) -> list[Run]:
@@ -248,11 +304,19 @@ async def run_output(
     """Stream the output of the agent, from ``offset`` on."""
     engine = engine_of(request)
     run = run_named(request, ref)
+    if run.is_observed:
+        raise NotFound(f"Hocket did not start run {run.number} and has no output of it", "omit --raw to read its log")
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
     if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not files.is_regular(path):
         raise NotFound(f"the output of run {run.number} is missing: {path}", "its events still contain its lines")
     chunks = stream.output(engine, run, path, offset, follow)
     return StreamingResponse(chunks, 200, {"Cache-Control": "no-store"}, "application/octet-stream")
+
+
+async def run_transcript(request: Request, ref: str, last: Annotated[int, Meta(ge=1, le=1000)] = 100) -> Response:
+    """Show the last events of an observed run, from the end of its transcript, which may not all be recorded yet."""
+    events = await engine_of(request).last_events(run_named(request, ref), last)
+    return wire.success([one._asdict() for one in events])
 
 
 async def run_diff(
@@ -270,19 +334,30 @@ async def run_diff(
     return wire.success(await engine_of(request).diff(run, Form(text, colour, columns)))
 
 
+async def run_evidence(request: Request, ref: str) -> Response:
+    """Show what the state of a run rests on. Reads its files and the process table, and changes nothing."""
+    return wire.success(await engine_of(request).evidence(run_named(request, ref)))
+
+
 async def stop_run(request: Request, ref: str, body: wire.EmptyBody | None = None) -> Response:
     """Stop a run and its descendants; responds when all processes have ended."""
     return wire.success(await engine_of(request).stop(run_named(request, ref)))
 
 
 async def send_message(request: Request, ref: str, body: wire.MessageBody, idempotency_key: Key = None) -> Response:
-    """Send a message to a live run, interrupt its turn, or interrupt it and then send a message."""
+    """Send a message to a live run, interrupt its turn, or interrupt it and then send a message.
+
+    A run may also send to those that it was started by; they get its name with the message.
+    """
     engine = engine_of(request)
-    run = run_named(request, ref)
+    text, sender = body.text, sender_from_below(request, ref)
+    run = run_named(request, ref) if sender is None or body.interrupt else engine.find(ref)
+    if sender is not None and text is not None:
+        text = f"Message from run {sender.number} ({sender.agent}), which was started below you:\n\n{text}"
     key = idempotency_key or os.urandom(8).hex()
     if body.interrupt:
         await engine.interrupt(run, key)
-    ahead = await engine.send(run, body.text, key) if body.text is not None else 0
+    ahead = await engine.send(run, text, key) if text is not None else 0
     return wire.success({"run": run.id, "id": key, "ahead": ahead})
 
 
@@ -337,6 +412,37 @@ async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
     require_operator(request, "prune worktrees")
     found = await engine_of(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
     return wire.success([one.row for one in found])
+
+
+async def plan_removal(
+    request: Request,
+    days: Annotated[float, Meta(ge=0, le=10**6)] | None = None,
+    runs: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
+    size: Annotated[Annotated[int, Meta(ge=0, le=LATEST)] | None, Query("bytes")] = None,
+) -> Response:
+    """List the ended runs that would be removed, the oldest first, and those that something still needs.
+
+    What is not given is as in ``[keep]`` of the configuration. Removes nothing.
+    """
+    require_operator(request, "list what can be removed")
+    found = await engine_of(request).retention.plan(Keep(days, runs, size))
+    rows = {"would_remove": await _encoded_rows(found.removed), "kept": await _encoded_rows(found.kept)}
+    return wire.success({**rows, "bytes": _total(found.removed), "more": found.more})
+
+
+async def remove_runs(request: Request, body: wire.RemovalBody) -> Response:
+    """Remove ended runs with everything below them: records, events and directories. What something needs is kept.
+
+    Runs that resume one another are removed together or not at all, so each is given with its ``also``.
+    """
+    require_operator(request, "remove runs")
+    found = await engine_of(request).retention.remove(body.runs)
+    rows = {"removed": found.removed, "kept": found.kept, "left": found.left}
+    return wire.success({**rows, "bytes": _total(found.removed)})
+
+
+def _total(rows: Sequence[Mapping[str, Any]]) -> int:
+    return sum(row["bytes"] for row in rows)
 
 
 # --- Errors -------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from hocket.catalog.resolve import usable_clis
 from hocket.catalog.routing_table import Table
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import configuration, table_of
-from hocket.trust.delegation import UNLIMITED, DelegationLimits, above, allowed_names, refused_programs
+from hocket.trust.delegation import UNLIMITED, DelegationLimits, above, allowed_names, refused_names
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
 
@@ -51,7 +51,7 @@ async def list_agents(request: Request, project: Project = None) -> Response:
 
     def select(found: _Found) -> tuple[list[Table], list[str]]:
         allowed = allowed_names(limits, found.catalog)
-        refused = refused_programs(limits, found.approvals, found.catalog, found.env)
+        refused = refused_names(limits, found.approvals, found.catalog, found.env)
 
         def may_start(name: str) -> bool:
             return name not in refused and (allowed is None or name in allowed)

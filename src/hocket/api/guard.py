@@ -193,6 +193,13 @@ def run_named(request: Request, ref: str) -> Run:
     return run
 
 
+def sender_from_below(request: Request, ref: str) -> Run | None:
+    """Return the calling run if the named run is one of its ancestors, to which it may send messages; else None."""
+    caller, run = caller_of(request.scope).run, engine_of(request).find(ref)
+    above = engine_of(request).above(caller)[1:] if caller is not None else []
+    return caller if any(one.id == run.id for one in above) else None
+
+
 def reaches(engine: Engine, caller: Run | None, run: Run) -> bool:
     """True if the caller, a run or the operator (None), may access a run."""
     return caller is None or any(one.id == caller.id for one in engine.above(run))

@@ -16,6 +16,7 @@ _AT = " - at `$"
 _PLAIN = {
     "Expected `str` of length >= 1": "must not be empty",
     r"Expected `str` matching regex '\\S'": "must not be blank",
+    r"Expected `str` matching regex '^[^\\x00]*$'": "must not contain NUL",
 }
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*?)`?", re.DOTALL)
 

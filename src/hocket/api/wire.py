@@ -16,7 +16,8 @@ from starlette.responses import Response
 from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions import clock
-from hocket.workflows.request import Count, Dollars, NonEmptyText, ResumeRequest, Seconds, StartRequest, Text
+from hocket.store import UsageTotal
+from hocket.workflows.request import Count, Dollars, NonEmptyText, ResumeRequest, Seconds, StartRequest, Text, Variables
 
 T = TypeVar("T")
 
@@ -81,8 +82,12 @@ class RunOut(Struct):
     """A run."""
 
     id: str
-    number: int
+    """Its own, or that of its session for an observed run that was not imported."""
+    number: int | None
+    """Null for an observed run that was not imported."""
     kind: str
+    origin: str
+    """``owned``, or ``observed`` for a session that Hocket did not start."""
     agent: str
     provider: str | None
     status: str
@@ -124,6 +129,13 @@ class RunOut(Struct):
     """The file that defines its agent."""
     parked_until: float | None
     """When it continues after a usage limit or an overload of the service, as ``reason`` says."""
+    tree_cost_usd: float | UnsetType | None = UNSET
+    """With ``tree``: what the run and everything below it have cost so far; null if unknown."""
+    tree_cost_estimated: bool | UnsetType = UNSET
+    tree_tokens: int | UnsetType | None = UNSET
+
+
+_RUN_FIELDS = [name for name in RunOut.__struct_fields__ if not name.startswith("tree_")]
 
 
 class ChangedFile(Struct):
@@ -177,6 +189,113 @@ class RunDiffOut(Struct):
     directories: list[ChangedDirectory]
 
 
+class ProcessFacts(Struct):
+    """The process of an agent."""
+
+    pid: int
+    start_time: int | None
+    """In clock ticks since the start of the machine; with the pid it names one process. Null if unknown."""
+    alive: bool
+    """True if that process is there now, not another one with its pid."""
+    keeper: int | None
+    """The pid of its keeper."""
+
+
+class ExitFacts(Struct):
+    """The exit record that the keeper wrote."""
+
+    code: int | None
+    signal: int | None
+    error: str | None
+    stopped: bool
+    """True if the keeper was asked to stop it."""
+    out: int
+    """Bytes of standard output."""
+    err: int
+    survivors: list[int]
+    swept: int
+    """Processes that it left and the keeper ended."""
+    ended_at: float
+    duration: float
+    pid: int | None
+    lost_bytes: int
+
+
+class EventFacts(Struct):
+    """The last event of a run."""
+
+    seq: int
+    type: str
+    at: float
+
+
+class OutputFacts(Struct):
+    """The output files of a run."""
+
+    bytes: int
+    changed_at: float
+
+
+class TranscriptFacts(OutputFacts):
+    """The transcript of its session."""
+
+    path: str
+
+
+class StopFacts(Struct):
+    """A recorded stop."""
+
+    reason: str | None
+    at: float
+
+
+class QueueFacts(Struct):
+    """Where a run waits for a place among the live agents."""
+
+    position: int
+    taken: int
+    places: int
+
+
+class OpenQuestionFacts(Struct):
+    """An open question."""
+
+    id: str
+    kind: str | None
+    text: str | None
+    asked_at: float | None
+
+
+class EvidenceOut(Struct):
+    """What the state of a run rests on. Null stands for what it does not have, or what is not known."""
+
+    run: str
+    number: int
+    status: str
+    reason: str | None
+    explanation: str
+    process: ProcessFacts | None
+    directory: str | None
+    """``unstarted``, ``running``, ``finished``, ``lost`` (a start without a lock and a record) or ``removed``."""
+    lock: str | None
+    """Of the keeper: ``held`` as long as it lives, ``free`` or ``missing``."""
+    exit: ExitFacts | None
+    ending: dict[str, Any] | None
+    """What was recorded at the end: status, reason, exit code, signal, error."""
+    last_event: EventFacts | None
+    output: OutputFacts | None
+    transcript: TranscriptFacts | None
+    questions: list[OpenQuestionFacts]
+    stops: list[StopFacts]
+    queue: QueueFacts | None
+    live_below: list[int]
+    """The numbers of the runs below it that have not ended."""
+    parked_until: float | None
+    parked_for: str | None
+    at: float
+    """The time of this evidence."""
+
+
 class QuestionBase(Struct):
     """What every representation of a question has."""
 
@@ -213,6 +332,15 @@ class InboxOut(QuestionOut):
     cwd: str
 
 
+class TranscriptEventOut(Struct):
+    """An event of a transcript, as it will be recorded."""
+
+    type: str
+    data: dict[str, Any]
+    at: float
+    """When its line was written; 0 if the transcript does not say."""
+
+
 class AskBody(RequestStruct):
     """A question that an agent asks."""
 
@@ -241,7 +369,7 @@ class QuestionState(QuestionBase):
     answered_at: float | None
 
 
-class RunDetail(RunOut):
+class RunDetail(RunOut, kw_only=True):
     """A run with its children, files, steps and questions."""
 
     children: list[RunOut]
@@ -480,10 +608,96 @@ class PruneBody(RequestStruct):
     dry_run: bool = False
 
 
+class RemovableRun(Struct):
+    """An ended run with everything below it, and with the runs that it resumes or that resume it."""
+
+    run: str
+    number: int
+    agent: str
+    status: str
+    ended_at: float | None
+    """When the last of them ended; null if one has not."""
+    runs: int
+    """How many there are in all."""
+    also: list[str]
+    """The roots of the others, which are removed together with it."""
+    bytes: int
+    """The space of their directories, and about that of their records and events in the database."""
+    reason: str
+    """Why it is not kept, or why it is."""
+
+
+class RemovalPlan(Struct):
+    """What would be removed."""
+
+    would_remove: list[RemovableRun]
+    kept: list[RemovableRun]
+    """What the policy does not keep, but something needs."""
+    bytes: int
+    more: int
+    """How many are not listed, because a list has at most ten thousand."""
+
+
+class KeptRun(Struct, omit_defaults=True):
+    """A run that was not removed. Of one that is unknown there is only the id."""
+
+    run: str
+    reason: str
+    number: int | None = None
+    agent: str | None = None
+    status: str | None = None
+    ended_at: float | None = None
+    runs: int | None = None
+    also: list[str] | None = None
+    bytes: int | None = None
+
+
+class LeftDirectory(Struct):
+    """The directory of a removed run that could not be removed. The next removal tries again."""
+
+    run: str
+    number: int
+    dir: str
+    error: str
+
+
+class RemovedRun(Struct):
+    """A run that was removed with everything below it, now or by an earlier request."""
+
+    run: str
+    number: int
+    bytes: int
+    """Of it and of what was removed together with it; 0 if that was earlier."""
+
+
+class RemovalOut(Struct):
+    """What was removed."""
+
+    removed: list[RemovedRun]
+    kept: list[KeptRun]
+    left: list[LeftDirectory]
+    bytes: int
+
+
+class RemovalBody(RequestStruct):
+    """The roots of the trees to remove, as ``GET /api/gc`` lists them."""
+
+    runs: Annotated[list[NonEmptyText], Meta(min_length=1, max_length=10_000)]
+
+
 class ResumeBody(ResumeRequest, frozen=True, rename={"start_at": "from"}):
     """How to continue a run that has ended: an agent's session, or the rest of a chain."""
 
     start_at: int | NonEmptyText | None = None
+
+
+class SessionImportBody(RequestStruct):
+    """The session to import."""
+
+    session: NonEmptyText
+    """Its id, or at least the first eight characters of it."""
+    env: Variables | None = None
+    """``HOME`` and ``CLAUDE_CONFIG_DIR`` of the caller, which decide where it is. Default: the server's own."""
 
 
 class EmptyBody(RequestStruct):
@@ -494,9 +708,19 @@ def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     """Return a run as JSON values. ``last`` is its latest output; an open question takes precedence."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
-    derived = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
+    derived: dict[str, Any] = {"number": run.number or None}
+    derived |= {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
     derived["elapsed"] = clock.elapsed(run)
-    return {name: plain.get(name) for name in RunOut.__struct_fields__} | derived
+    return {name: plain.get(name) for name in _RUN_FIELDS} | derived
+
+
+def tree_usage_out(used: UsageTotal) -> dict[str, Any]:
+    """Return what a run and everything below it have used, as fields of a listed run."""
+    return {
+        "tree_cost_usd": used.cost_usd,
+        "tree_cost_estimated": used.cost_estimated,
+        "tree_tokens": used.tokens,
+    }
 
 
 def questions_out(runs: Iterable[Run]) -> list[dict[str, Any]]:

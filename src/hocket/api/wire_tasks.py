@@ -29,7 +29,16 @@ from hocket.model.task import (
     Task,
     TaskStatus,
 )
-from hocket.workflows.request import Dollars, HandoffRequest, Name, NonEmptyText, OnQuestion, StartRequest, Text
+from hocket.workflows.request import (
+    Dollars,
+    HandoffRequest,
+    Name,
+    NonEmptyText,
+    OnQuestion,
+    StartRequest,
+    Text,
+    Variables,
+)
 
 ShortText = Annotated[str, Meta(max_length=64 * 1024)]
 PlanText = Annotated[str, Meta(max_length=1024 * 1024)]
@@ -303,7 +312,7 @@ class QueueBody(CamelBody):
     agent_name: Name | None = None
     default_cwd: NonEmptyText | None = None
     """The agent's working directory if the task has none."""
-    env: dict[str, str] | None = None
+    env: Variables | None = None
 
     def handoff(self, task_cwd: str | None) -> StartRequest | None:
         """Return the start of the agent; None for an item without one."""

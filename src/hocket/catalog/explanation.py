@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,10 +11,13 @@ from hocket.catalog.entries import ALIAS, LOCATIONS, Catalog
 from hocket.catalog.programs import path_of
 from hocket.catalog.report import NOTHING_HERE, SHADOWED, USED, candidate_row
 from hocket.catalog.resolve import BY_PATH, CLI, EXECUTABLE, ON_PATH, Meaning, UncheckedAgent, meaning, resolve
+from hocket.config import MODEL_VARIABLE
 from hocket.config.settings import Config
-from hocket.errors import AgentNotFound, HocketError
+from hocket.errors import AgentNotFound, HocketError, UsageError
 from hocket.model import Agent
+from hocket.providers import PROVIDERS
 from hocket.providers.defining import DEFINING_PROVIDER, PRIVILEGES
+from hocket.providers.launching import given_model
 
 Row = dict[str, Any]
 _OF_CLIS = ("model", "permission_mode", "tools", "allowed_tools", "instructions")
@@ -48,12 +52,33 @@ def explain(
         told["candidates"] = list(report.candidates(catalog, listed, None)) if listed else []
     told["candidates"] = _candidates(told["candidates"], listed or word, meant, found)
     if found:
-        told["fields"] = _as_run(told["fields"], found, meant, config)
+        told["fields"] = _as_run(told["fields"], found, meant, config, env)
         if found.missing:
             problem = found.missing.message
         elif not told["needs_trust"]:
-            problem = _refusal(found, authorize)
+            problem = _refusal(found, authorize) or _missing_model(word, found.agent, config, env)
     return {**told, "problem": problem}
+
+
+def runtime_row(word: str, cwd: str, env: Mapping[str, str], config: Config, catalog: Callable[[], Catalog]) -> Row:
+    """Return which CLI runs an agent's definition and why, and why none does."""
+    try:
+        found = resolve(word, cwd, env, config, catalog)
+    except HocketError as error:
+        return {"provider": None, "runtime": None, "problem": error.message}
+    problem, agent = found.missing.message if found.missing else None, found.agent
+    program = PROVIDERS[agent.provider].program
+    if program is None or agent.definition is None or isinstance(found.missing, UsageError):
+        return {"provider": None if problem else agent.provider, "runtime": None, "problem": problem}
+    reason = f" ({found.runtime.reason})" if found.runtime.reason else ""
+    problem = problem or _missing_model(word, agent, config, env)
+    return {"provider": agent.provider, "runtime": f"{program.label}{reason}", "problem": problem}
+
+
+def _missing_model(word: str, agent: Agent, config: Config, env: Mapping[str, str]) -> str | None:
+    """Why a run is refused if every agent of a CLI has to have a model."""
+    is_exempt = not config.require_model or agent.provider == EXECUTABLE
+    return None if is_exempt or model_in_use(agent, config, env)[0] else without_model(word, agent, config).message
 
 
 def _not_found(word: str, catalog: Catalog, env: Mapping[str, str]) -> AgentNotFound:
@@ -89,6 +114,36 @@ def _path(meant: Meaning, found: UncheckedAgent | None) -> str | None:
     if found is None:
         return meant.program
     return found.agent.definition.path if found.agent.definition else found.agent.path
+
+
+# --- Models --------------------------------------------------------------------------------------------------
+
+
+def model_in_use(agent: Agent, config: Config, env: Mapping[str, str]) -> tuple[str | None, str]:
+    """The model that a run of an agent of a CLI gets, and where it is from: ``args``, ``own``, ``environment``,
+    ``configuration`` or ``default``."""
+    if by_args := given_model(agent.args, "--model", "-m"):
+        return by_args, "args"
+    if own := PRIVILEGES.model_of(agent, None):
+        return own, "own"
+    if agent.provider == DEFINING_PROVIDER:
+        for value, origin in ((env.get(MODEL_VARIABLE), "environment"), (config.claude.model, "configuration")):
+            if value and (model := PRIVILEGES.model_of(agent, value)):
+                return model, origin
+    return None, "default"
+
+
+def without_model(name: str, agent: Agent, config: Config) -> UsageError:
+    """The refusal of an agent without a model, with the file that can name one."""
+    if agent.alias is not None:
+        file, place = agent.alias, f'model = "MODEL" under [agents.{name}]'
+    elif agent.definition is not None:
+        file, place = agent.definition.path, "a line with model: MODEL to its head"
+    else:
+        file = os.path.join(config.home or "", "config.toml")
+        is_default = agent.provider == DEFINING_PROVIDER
+        place = 'model = "MODEL" under [claude]' if is_default else f'an alias of {name} with model = "MODEL"'
+    return UsageError(f"{name} has no model in {file}, and [spawn] require_model is set", f"add {place} in {file}")
 
 
 # --- Candidates ---------------------------------------------------------------------------------------------
@@ -127,7 +182,9 @@ def _outside(name: str, meant: Meaning, found: UncheckedAgent | None) -> Iterato
 # --- Properties ---------------------------------------------------------------------------------------------
 
 
-def _as_run(fields: list[Row], found: UncheckedAgent, meant: Meaning, config: Config) -> list[Row]:
+def _as_run(
+    fields: list[Row], found: UncheckedAgent, meant: Meaning, config: Config, env: Mapping[str, str]
+) -> list[Row]:
     """The properties with the values that the agent runs with, where these differ from what the file says."""
     agent, definition = found.agent, found.agent.definition
     rows = {row["field"]: row for row in fields}
@@ -155,10 +212,14 @@ def _as_run(fields: list[Row], found: UncheckedAgent, meant: Meaning, config: Co
     else:
         written = PRIVILEGES.permission_mode(definition)
         _set(rows, "permission_mode", mode, origin(agent.permission_mode, alias and alias.permission_mode, written))
-    if agent.provider == DEFINING_PROVIDER:
-        own_model, own_tools = PRIVILEGES.model_of(agent, None), PRIVILEGES.tools_of(agent)
-        model = own_model or config.claude.model
-        _set(rows, "model", model, origin(agent.model, alias and alias.model, own_model))
+    if definition:
+        source, provider = found.runtime.source, None if isinstance(found.missing, UsageError) else agent.provider
+        kind = "default" if source is None else "file" if source == definition.path else "configuration"
+        _set(rows, "runtime", provider, (kind, source))
+    if agent.provider == DEFINING_PROVIDER or definition:
+        (model, where), own_tools = model_in_use(agent, config, env), PRIVILEGES.tools_of(agent)
+        own = {"own": origin(agent.model, alias and alias.model, model), "args": origin(agent.args, alias, model)}
+        _set(rows, "model", model, own.get(where, (where, None)))
         tools = None if own_tools is None else list(own_tools)
         _set(rows, "tools", tools, origin(agent.allowed_tools, alias and alias.allowed_tools, tools))
     return report.in_order(rows)
@@ -169,6 +230,6 @@ def _set(rows: dict[str, Row], field: str, value: Any, origin: tuple[str, str | 
     row = rows.get(field)
     if row and PRIVILEGES.names_in(row["value"]) == PRIVILEGES.names_in(value):
         return
-    before = row["value"] if row and row["origin"] == "file" else None
+    before = None if row is None else row["value"] if row["origin"] == "file" else row["instead_of"]
     rows[field] = {"field": field, "value": value, "origin": origin[0], "path": origin[1], "line": None}
     rows[field]["instead_of"] = before

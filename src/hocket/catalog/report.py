@@ -319,10 +319,21 @@ def candidate_row(
 # --- Properties ---------------------------------------------------------------------------------------------
 
 _VERSION = "1.0.0"
-_FIRST = ("name", "description", "version", "model", "permission_mode", "tools", "allowed_tools", "prompt", "args")
+_FIRST = (
+    "name",
+    "description",
+    "version",
+    "runtime",
+    "model",
+    "permission_mode",
+    "tools",
+    "allowed_tools",
+    "prompt",
+    "args",
+)
 _RENAMED = {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}
 """Fields of an alias that are properties of another name."""
-_ALIAS_FIELDS = ("model", "permission_mode", "allowed_tools", "args", *_RENAMED)
+_ALIAS_FIELDS = ("runtime", "model", "permission_mode", "allowed_tools", "args", *_RENAMED)
 
 
 def fields(entry: AgentEntry, metadata: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:

@@ -16,9 +16,18 @@ from hocket.catalog.names import is_address, similar_names
 from hocket.catalog.plugins import definition as plugin_definition
 from hocket.catalog.programs import check_program, path_of, search, trouble_with
 from hocket.catalog.report import suggest_agents
+from hocket.catalog.runtime import DEFAULT_RUNTIME, Runtime, runtime_of
 from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import BadDefinition, HocketError, ProgramNotFound, SecurityError, UnknownAgent
+from hocket.errors import (
+    BadDefinition,
+    ConfigError,
+    HocketError,
+    ProgramNotFound,
+    SecurityError,
+    UnknownAgent,
+    UsageError,
+)
 from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Program
@@ -46,8 +55,10 @@ class UncheckedAgent:
     alias: AgentConfig | None = None
     reads_folder: bool = False
     """Whether its CLI reads settings of its working directory."""
-    missing: ProgramNotFound | None = None
+    missing: HocketError | None = None
     """Why its CLI cannot be run; raised after the check of trust."""
+    runtime: Runtime = DEFAULT_RUNTIME
+    """The CLI of a definition, and what chose it."""
 
 
 class Meaning(NamedTuple):
@@ -89,6 +100,10 @@ def resolve(
     meant = meaning(name, cwd, env, config, catalog)
     caller = _Caller(name, cwd, env, config, meant.alias, catalog)
     found = _by_path(meant.target, caller) if meant.source == BY_PATH else _by_name(meant, caller)
+    if meant.alias and meant.alias.runtime and found.agent.definition is None:
+        raise ConfigError(
+            f'{meant.alias.source}: agent "{name}": has a runtime, but {meant.target!r} is no definition', "remove it"
+        )
     return replace(found, name=name, agent=_with_alias(found.agent, name, meant.alias), alias=meant.alias)
 
 
@@ -151,6 +166,7 @@ def _with_alias(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
         model=alias.model,
         permission_mode=alias.permission_mode or found.permission_mode,
         allowed_tools=alias.allowed_tools or found.allowed_tools,
+        delegate=alias.delegate is not None,
     )
 
 
@@ -169,7 +185,7 @@ def _by_name(meant: Meaning, caller: _Caller) -> UncheckedAgent:
     if meant.provider == DEFINING_PROVIDER:
         return _defined(None, CLI, None, None, caller)
     if meant.provider:
-        return UncheckedAgent(name, Agent(name, meant.provider, _cli_program(meant.provider, caller), CLI))
+        return UncheckedAgent(name, Agent(name, meant.provider, _cli_program(Runtime(meant.provider), caller), CLI))
     if meant.program is None:
         raise _not_found(name, meant.blocked, caller)
     if DEFINITIONS.is_definition_path(meant.program):
@@ -262,39 +278,43 @@ def _defined(
     caller: _Caller,
     names: tuple[str, ...] = (),
 ) -> UncheckedAgent:
-    """Return an agent of the CLI. Its ``owner`` is the project that it belongs to; None for the user's own."""
-    missing: ProgramNotFound | None = None
+    """Return an agent of a CLI. Its ``owner`` is the project that it belongs to; None for the user's own."""
+    runtime, program = DEFAULT_RUNTIME, ""
+    missing: HocketError | None = None
     try:
-        program = _cli_program(DEFINING_PROVIDER, caller)
-    except ProgramNotFound as error:
-        program, missing = "", error
+        runtime = runtime_of(definition, caller.alias, caller.config, caller.env)
+        program = _cli_program(runtime, caller)
+    except (ProgramNotFound, UsageError) as error:
+        missing = error
     name = definition.name if definition else DEFINING_PROVIDER
-    agent = Agent(name, DEFINING_PROVIDER, program, source, definition=definition, cwd=works_in)
-    return UncheckedAgent(caller.name, agent, owner, names, reads_folder=True, missing=missing)
+    agent = Agent(name, runtime.provider, program, source, definition=definition, cwd=works_in)
+    reads_folder = runtime.provider == DEFINING_PROVIDER
+    return UncheckedAgent(caller.name, agent, owner, names, reads_folder=reads_folder, missing=missing, runtime=runtime)
 
 
-def _cli_program(provider: str, caller: _Caller) -> str:
+def _cli_program(runtime: Runtime, caller: _Caller) -> str:
     """Return the path of a CLI: the one in its environment variable, else the one on the caller's PATH."""
-    program = PROVIDERS[provider].program
+    program = PROVIDERS[runtime.provider].program
     if program is None:
-        raise ProgramNotFound(f"{provider} has no program")
+        raise ProgramNotFound(f"{runtime.provider} has no program")
     wanted = caller.env.get(program.variable)
     if wanted and is_path(wanted):
         path = _absolute(wanted, caller)
         problem = trouble_with(path)
         if problem:
-            raise _no_cli(program, caller, f"{program.variable} names {wanted}, which {problem[0]}")
+            raise _no_cli(program, caller, runtime, f"{program.variable} names {wanted}, which {problem[0]}")
         return path
     found = search(wanted or program.name, caller.cwd, caller.env).program
     if found is None:
         searched = path_of(caller.env)
-        raise _no_cli(program, caller, f"no program {wanted or program.name!r} on PATH (searched {searched})")
+        raise _no_cli(program, caller, runtime, f"no program {wanted or program.name!r} on PATH (searched {searched})")
     return found
 
 
-def _no_cli(program: Program, caller: _Caller, problem: str) -> ProgramNotFound:
+def _no_cli(program: Program, caller: _Caller, runtime: Runtime, problem: str) -> ProgramNotFound:
+    reason = f" ({runtime.reason})" if runtime.reason else ""
     return ProgramNotFound(
-        f"{caller.name!r} needs {program.label}, which was not found: {problem}",
+        f"{caller.name!r} needs {program.label}{reason}, which was not found: {problem}",
         f"{program.install}, or set {program.variable} to its program; "
         "`hocket doctor` compares the server's PATH with yours",
     )

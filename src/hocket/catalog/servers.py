@@ -18,6 +18,8 @@ class ChosenServers(NamedTuple):
     servers: Servers | None
     unknown: tuple[str, ...] = ()
     """Names on the list for which there is no server."""
+    faults: tuple[PathFault, ...] = ()
+    """Why a file, or a server in it, is ignored."""
 
 
 def resolve_servers(
@@ -36,6 +38,6 @@ def servers_for(agent: Agent, cwd: str, env: Mapping[str, str]) -> ChosenServers
         allowed = tuple(item for item in definition.fields.get("mcpServers", ()) if isinstance(item, str)) or None
     if allowed is None:
         return ChosenServers(None)
-    servers, _ = resolve_servers(FileProbe(), agent.cwd or cwd, env, trusted=agent.trusted)
+    servers, faults = resolve_servers(FileProbe(), agent.cwd or cwd, env, trusted=agent.trusted)
     chosen = {name: servers[name] for name in allowed if name in servers}
-    return ChosenServers(chosen, tuple(name for name in allowed if name not in servers))
+    return ChosenServers(chosen, tuple(name for name in allowed if name not in servers), tuple(faults))

@@ -21,7 +21,7 @@ UNKNOWN_RESET_PAUSE = 300.0
 """Until the next attempt after a usage limit without a known end; doubled each time."""
 LONGEST_UNKNOWN_RESET_PAUSE = 3600.0
 LONGEST_LIMIT_WAIT = 7 * 86400.0
-"""The longest wait for the end of a usage limit, whatever end is reported."""
+"""The longest wait for the end of a usage limit, also if a later end is reported."""
 MOST_LOST = 3
 """Times in a row that a lost iteration is tried again, if the chain is configured so."""
 

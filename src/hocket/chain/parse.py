@@ -213,6 +213,12 @@ def marker_alone(fence: Fence) -> str | None:
     return found if found and not has_more else None
 
 
+def marker_said(text: str, marker: str) -> str | None:
+    """The line by which a whole text says the marker, also as the only content of a code block at its end."""
+    fence, found = marker_in(text, marker)
+    return found or (marker_alone(fence) if fence else None)
+
+
 def may_matter(text: str, fence: Fence | None) -> bool:
     """Whether these lines can change the code block of ``next_marker``; the caller searches for the marker itself."""
     return (fence is not None and not fence[2]) or "```" in text or "~~~" in text

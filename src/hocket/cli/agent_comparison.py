@@ -15,8 +15,8 @@ from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, AgentEntry,
 from hocket.catalog.files import name_in, names_in
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
-from hocket.providers.claude.definitions import normalise_model
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
+from hocket.providers.claude.models import normalise_model
 from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
 from hocket.trust.check import configuration
 from hocket.views.text import one_line

@@ -16,7 +16,7 @@ from hocket import config
 from hocket.catalog import report
 from hocket.catalog.discovery import discover, require_agents
 from hocket.catalog.entries import LOCATIONS, Catalog
-from hocket.catalog.explanation import explain
+from hocket.catalog.explanation import explain, runtime_row
 from hocket.catalog.report import (
     ABSENT,
     DROPPED,
@@ -74,12 +74,13 @@ def agents(
     catalog, approvals = _discover(_directory(project), strict)
     table = table_of(catalog, approvals, config.process_environment())
     if name is not None:
+        env, cwd = config.process_environment(), catalog.cwd or access.directory(None)
         if why:
-            env, cwd = config.process_environment(), catalog.cwd or access.directory(None)
             allowed = partial(authorize, cwd=cwd, approvals=approvals, catalog=lambda: catalog)
             agent = explain(name, catalog, table, approvals.config, env, allowed)
         else:
             agent = table["by_name"][report.find(catalog, name)]
+            agent |= runtime_row(name, cwd, env, approvals.config, lambda: catalog)
         show = why_lines if why else detail
         access.write_json(agent) if as_json else access.write_lines(show(agent, _page()))
         return 0
@@ -352,6 +353,7 @@ def detail(agent: Row, page: AgentsPage) -> list[str]:
         "alias of": agent.get("target") or "",
         "overrides": ", ".join(f"{page.shown(one['path'])} ({one['source']})" for one in agent["shadows"]),
         "description": agent["description"],
+        "runs with": agent.get("runtime") or "",
         "model": written if written == model else f"{written} ({model})" if model else _NOTHING["model"],
         "tools": ", ".join(tool_names(written_field(agent, "tools", "allowed_tools"))) or _tools(agent, 3),
         "permissions": str(written_field(agent, "permission_mode") or ""),

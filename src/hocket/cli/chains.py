@@ -145,6 +145,7 @@ def step_details(steps: list[Row]) -> list[str]:
         lines += _named(
             {
                 "found": ", ".join(part for part in (step["source"], step["definition"]) if part),
+                "runtime": step["provider"] if step["definition"] else "",
                 "program": step["path"],
                 "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
                 "cwd": step["cwd"],

@@ -1,4 +1,4 @@
-"""``hocket doctor``: check the installation, compare the catalog with the Claude CLI, restore the database."""
+"""``doctor gc``: check the installation, compare the catalog with Claude's, restore the database, remove old runs."""
 
 from __future__ import annotations
 
@@ -7,38 +7,57 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from hocket import __version__, config
+from hocket.catalog.discovery import discover
+from hocket.catalog.explanation import runtime_row
 from hocket.cli import access
 from hocket.cli.agent_comparison import comparison_lines, comparison_summary
 from hocket.cli.agent_comparison import verify as compare_agents
+from hocket.cli.format import format_table
 from hocket.cli.server import has_service
-from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
+from hocket.cli.usage import COUNT, DAYS, FLAG, JSON, SIZE, ArgumentError, Option, command
+from hocket.client import Client
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
-from hocket.providers.codex import PROGRAM as CODEX
+from hocket.keeper.run_directories import DiskUse, disk_use
+from hocket.providers import PROVIDERS
+from hocket.providers.defining import DEFINING_PROVIDER
 from hocket.sessions.home import DATABASE, locked, prepare
 from hocket.sessions.restore import damage, restore
+from hocket.sessions.run_identity import RUNS
 from hocket.store import check
 from hocket.store.opening import sqlite_version
 from hocket.trust.approvals import Approvals
 from hocket.trust.approvals import read as read_approvals
-from hocket.trust.check import check_configuration
-from hocket.views.text import one_line
+from hocket.trust.check import check_configuration, configuration
+from hocket.views.event_text import shorten
+from hocket.views.text import age, one_line, size_text
+from hocket.workflows.worktrees import FOLDER as WORKTREES
 
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without a bug with several writers. Hocket has one writer."""
 
+DECLINED = 1
 VERSION_SECONDS = 10.0
 INSTALL_CLAUDE = "npm install -g @anthropic-ai/claude-code, or set HOCKET_CLAUDE to the program"
 LAST_TEAMS_IN_PRINT = (2, 1, 177)
+MEASURE_SECONDS = 3.0
+"""Time to look at runs and worktrees: what is not seen by then is not counted."""
+LARGE = 5 * 1024**3
+"""Bytes of runs and database from which it is worth removing some."""
+REMOVED_AT_ONCE = 100
+"""Rows of one request, so that there is progress to report."""
 
 
 class ClaudeFeature(NamedTuple):
@@ -210,6 +229,21 @@ def check_disk(home: str) -> Outcome:
     return free >= least, f"{free} MB free, {least} MB needed", None if free >= least else hint
 
 
+def check_space(home: str) -> Outcome:
+    """Report what the home takes. Never a failure: ``check_disk`` is about what is left."""
+    if not os.path.isdir(home):
+        return True, "nothing yet", None
+    deadline = time.monotonic() + MEASURE_SECONDS
+    runs, worktrees = (disk_use(os.path.join(home, name), deadline) for name in (RUNS, WORKTREES))
+    database = sum(path.stat().st_size for path in Path(home).glob(f"{DATABASE}*"))
+    hint = None
+    if runs.bytes + database > LARGE:
+        hint = "old runs can be removed: hocket gc --dry-run" + ("" if any(load(home, home).keep) else " --days 30")
+    parts = {"runs": runs, "database": DiskUse(database), "worktrees": worktrees}
+    texts = [f"{name} {'' if use.is_complete else 'over '}{size_text(use.bytes)}" for name, use in parts.items()]
+    return True, ", ".join(texts), hint
+
+
 def check_locks(home: str) -> Outcome:
     """Check that locks exclude each other: a lock decides whether a run is alive."""
     with tempfile.NamedTemporaryFile(dir=_existing(home), prefix=".hocket-doctor-") as file:
@@ -320,19 +354,37 @@ def check_claude(_home: str) -> Outcome:
     return False, f"{where}; {lacks[0].without} with it{has}", hint
 
 
-def check_codex(_home: str) -> Outcome:
-    """Optional: without it, chains that name no codex run as before."""
-    env = config.caller_environment()
-    program = _which(env.get(CODEX.variable) or CODEX.name, env)
-    if program is None:
-        return _not_found(CODEX.variable, "chains that name codex", CODEX.install)
-    return True, f"{_version_output(program, env, CODEX.install).split()[-1]} at {program}", None
+def check_other_cli(provider: str) -> Outcome:
+    """Optional: without it, what names no such CLI runs as before."""
+    env, program = config.caller_environment(), PROVIDERS[provider].program
+    assert program is not None  # noqa: S101 - only CLIs are checked, and each of them has one
+    path = _which(env.get(program.variable) or program.name, env)
+    if path is None:
+        return _not_found(program.variable, f"agents that run with {program.label}", program.install)
+    return True, f"{_version_output(path, env, program.install).split()[-1]} at {path}", None
 
 
 def _not_found(variable: str, needed_for: str, install: str) -> Outcome:
     if named := config.process_environment().get(variable):
         return False, f"{variable} is {named}, which is not a program", "correct it, or unset it"
     return True, f"not found; needed only for {needed_for}", install
+
+
+def check_models(home: str) -> Outcome:
+    """Check that each definition here has a CLI for its model. Whether the default one is there is another check."""
+    cwd, env = access.directory(None), config.process_environment()
+    approvals, _ = configuration(cwd, home, env)
+    catalog = discover(cwd, env, home, approvals.config, approvals)
+    found = (catalog.addresses[name] for name in catalog.ranked)
+    rows = {name: runtime_row(name, cwd, env, approvals.config, lambda: catalog) for name in found}
+    broken = {name: row for name, row in rows.items() if row["problem"] and row["provider"] != DEFINING_PROVIDER}
+    counts = Counter(row["provider"] for row in rows.values() if row["runtime"] and not row["problem"])
+    counted = ", ".join(f"{number} with {name}" for name, number in counts.most_common()) or "none"
+    if not broken:
+        return True, f"definitions that can run here: {counted}", None
+    name, row = next(iter(broken.items()))
+    others = f"; {len(broken) - 1} more cannot run: {shorten(', '.join([*broken][1:]), 60)}" if len(broken) > 1 else ""
+    return False, f"{name} cannot run: {row['problem']}{others}", f"hocket agents {name} --why"
 
 
 def check_environment(home: str) -> Outcome:
@@ -383,6 +435,7 @@ CHECKS: dict[str, Callable[[str], Outcome]] = {
     "python": check_python,
     "home": check_home,
     "disk": check_disk,
+    "space": check_space,
     "locks": check_locks,
     "socket": check_socket,
     "config": check_config,
@@ -394,6 +447,107 @@ CHECKS: dict[str, Callable[[str], Outcome]] = {
     "processes": check_processes,
     "programs": check_programs,
     "claude": check_claude,
-    "codex": check_codex,
+    "codex": lambda _home: check_other_cli("codex"),
+    "cursor": lambda _home: check_other_cli("cursor"),
+    "models": check_models,
     "environment": check_environment,
 }
+
+
+# --- Removing old runs --------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+
+
+@command(
+    Option("--days", kind=DAYS, metavar="N", help="Remove runs that ended more than N days ago; 0 is all ended ones."),
+    Option("--runs", kind=COUNT, metavar="N", help="Keep the newest N runs, each with everything below it."),
+    Option("--bytes", kind=SIZE, metavar="SIZE", help="Keep the newest runs up to this size, such as 500MB or 10GB."),
+    Option("--dry-run", kind=FLAG, help="List what would be removed, and remove nothing."),
+    Option("-y", "--yes", kind=FLAG, help="Remove without asking; required without a terminal and with --json."),
+    JSON,
+    examples=("hocket gc --dry-run", "hocket gc --days 30", "hocket gc --runs 1000 --bytes 10GB --yes"),
+)
+def gc(
+    days: float | None,
+    runs: int | None,
+    bytes: int | None,  # noqa: A002 - the name of the option
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Remove old runs with their output and history. Lists them first, then asks.
+
+    An option replaces the value under [keep] in config.toml. A run is removed together with everything below it and
+    with the runs that resume it. A run stays while one of these has not ended, while its task is neither finished nor
+    archived, and while a worktree of it is left. Tasks keep the records of their hand-offs.
+    """
+    client = access.connect(talk=not as_json)
+    given = {name: value for name, value in (("days", days), ("runs", runs), ("bytes", bytes)) if value is not None}
+    plan: Row = client.request("GET", f"/api/gc?{urlencode(given)}")
+    rows: list[Row] = plan["would_remove"]
+    if not as_json:
+        _show_plan(plan)
+    elif dry_run or not yes:
+        access.write_json(plan)
+    if dry_run or not (rows or (yes and as_json)):
+        return 0
+    if not yes and not access.can_ask(as_json):
+        print("hocket: nothing was removed: removing runs needs a terminal, or --yes", file=sys.stderr)
+        return access.EXIT_ASKS
+    if not yes and not access.confirm(f"Remove {_summary(rows)}?"):
+        return DECLINED
+    done = _remove(client, rows, show=not as_json)
+    if as_json:
+        access.write_json({**done, "kept": [*plan["kept"], *done["kept"]], "more": plan["more"]})
+    return 1 if done["left"] else 0
+
+
+def _show_plan(plan: Row) -> None:
+    """List what would be removed on standard output; what is kept all the same is a message."""
+    rows, now = plan["would_remove"], time.time()
+    if rows:
+        cells = [["RUN", "AGENT", "ENDED", "RUNS", "SIZE", "WHY"]]
+        for row in rows:
+            ended = f"{age(now - row['ended_at'])} ago"
+            size = size_text(row["bytes"])
+            cells.append([str(row["number"]), one_line(row["agent"]), ended, str(row["runs"]), size, row["reason"]])
+        access.write_lines(format_table(cells, access.terminal_width()))
+    sys.stdout.flush()
+    for row in plan["kept"]:
+        print(f"kept: run {row['number']} ({one_line(row['agent'])}): {row['reason']}", file=sys.stderr)
+    more = f"; {plan['more']} more are left for the next hocket gc" if plan["more"] else ""
+    print(f"{_summary(rows)}{more}" if rows else "Nothing to remove.", file=sys.stderr)
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    count = sum(row["runs"] for row in rows)
+    return f"{count} run{'' if count == 1 else 's'}, {size_text(sum(row['bytes'] for row in rows))}"
+
+
+def _remove(client: Client, rows: Sequence[Row], *, show: bool) -> Row:
+    """Remove the runs of these rows in several requests; an interrupt leaves the remaining ones as they are."""
+    by_run = {row["run"]: row for row in rows}
+    removed: list[Row] = []
+    kept: list[Row] = []
+    left: list[Row] = []
+    try:
+        for start in range(0, len(rows), REMOVED_AT_ONCE):
+            some = rows[start : start + REMOVED_AT_ONCE]
+            done = client.request(
+                "POST", "/api/gc", {"runs": [run for row in some for run in (row["run"], *row["also"])]}
+            )
+            removed += [by_run[one["run"]] for one in done["removed"] if one["run"] in by_run]
+            kept += done["kept"]
+            left = done["left"]
+            if show and sys.stderr.isatty():
+                print(f"\r{len(removed)} of {len(rows)} removed", end="", file=sys.stderr, flush=True)
+    finally:
+        if show:
+            sys.stderr.write("\r" if sys.stderr.isatty() else "")
+            print(f"removed {_summary(removed)}", file=sys.stderr)
+    for row in kept if show else ():
+        print(f"kept: run {row.get('number') or row['run']}: {row['reason']}", file=sys.stderr)
+    for row in left if show else ():
+        print(f"hocket: {one_line(row['dir'])} cannot be removed: {one_line(row['error'])}", file=sys.stderr)
+    return {"removed": removed, "kept": kept, "left": left, "bytes": sum(row["bytes"] for row in removed)}

@@ -6,9 +6,10 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
-from hocket.views.text import COMMAND, upcoming_time
+from hocket.views.text import COMMAND, PROCESS_GONE, upcoming_time
 
 STATUS_LABELS = {
     "starting": "◌ starting",
@@ -18,9 +19,12 @@ STATUS_LABELS = {
     "failed": "✗ failed",
     "stopped": "■ stopped",
     "lost": "? lost",
+    "gone": "- ended",
     "skipped": "- skipped",
     "parked": "‖ waits",
 }
+LEAST_LAST = 8
+"""Columns that the last cell of a table has at least."""
 NEEDS_YOU = "◆ needs you"
 STATUS_COLOURS = {"✓": "32", "✗": "31", "●": "34", "◌": "34", "‖": "33", "◆": "1;33"}
 """By the glyph of a label; others are dim."""
@@ -52,6 +56,8 @@ def status_label(run: dict[str, Any]) -> str:
     """Glyph and word: a status never depends on colour alone."""
     if run.get("needs_you"):
         return NEEDS_YOU
+    if run.get("reason") == PROCESS_GONE:
+        return STATUS_LABELS["gone"]
     if is_parked(run):
         return f"{STATUS_LABELS['parked']} until {upcoming_time(run['parked_until'], time.time())}"
     return STATUS_LABELS.get(run["status"], str(run["status"]))
@@ -60,7 +66,7 @@ def status_label(run: dict[str, Any]) -> str:
 def status_and_reason(run: dict[str, Any]) -> str:
     """``✗ failed  exit``, or ``■ stopped`` where the reason says the same."""
     reason = run.get("reason")
-    return status_label(run) if reason in (None, run["status"]) else f"{status_label(run)}  {reason}"
+    return status_label(run) if reason in (None, run["status"], PROCESS_GONE) else f"{status_label(run)}  {reason}"
 
 
 def elapsed(run: dict[str, Any], now: float) -> float | None:
@@ -159,6 +165,12 @@ def parse_count(text: str) -> int | None:
     return int(text) if is_one else None
 
 
+def parse_days(text: str) -> float | None:
+    """A number of days from 0, also with a fraction; None for anything else."""
+    found = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII)
+    return float(text) if found else None
+
+
 def parse_dollars(text: str) -> float | None:
     """``5``, ``0.50`` or ``$5``; None unless it is a positive amount."""
     whole, _, cents = text.removeprefix("$").partition(".")
@@ -169,8 +181,12 @@ def parse_dollars(text: str) -> float | None:
 
 def display_width(text: str) -> int:
     """Columns on a terminal: East Asian characters take two, combining marks none."""
-    if text.isascii():
-        return len(text)
+    return len(text) if text.isascii() else _wide_width(text)
+
+
+@lru_cache(1024)
+def _wide_width(text: str) -> int:
+    """The same for any text. A list has few state labels many times."""
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         for letter in text.translate(_WIDENED)
@@ -230,13 +246,15 @@ def format_table(rows: Sequence[Sequence[str]], columns: int | None = None) -> l
     """Aligned lines. With ``columns`` no line is wider, and the last cell is cut first."""
     widths = [max(display_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     used = sum(widths) + 2 * len(widths)
-    room = None if columns is None else max(8, columns - used)
+    room = None if columns is None else max(LEAST_LAST, columns - used)
     lines: list[str] = []
     for row in rows:
         cells = [cell + " " * (wide - display_width(cell)) for cell, wide in zip(row, widths, strict=False)]
         last = row[-1] if room is None else truncate(row[-1], room)
         lines.append("  ".join([*cells, last]).rstrip())
-    return lines if columns is None else [truncate(line, columns) for line in lines]
+    if columns is None or columns - used >= LEAST_LAST:
+        return lines
+    return [truncate(line, columns) for line in lines]
 
 
 _QUOTED = r"""\"'\"|(?<![^\s"])'[^']*'"""

@@ -17,7 +17,7 @@ from hocket.cli import access
 from hocket.cli.plain import PlainDisplay
 from hocket.cli.question_prompt import question_text, reply_commands, reply_to, with_reply
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
-from hocket.cli.watch import ClientExit, Event, SignalHandler, ends_run, steady_view, watch
+from hocket.cli.watch import ClientExit, Event, KeyboardControl, SignalHandler, ends_run, steady_view, watch
 from hocket.client import ENDED, Client, quote
 from hocket.errors import NotFound, PromptError
 from hocket.views.names import agent_name
@@ -187,7 +187,8 @@ def _watch(client: Client, made: dict[str, Any], display: HandoffDisplay, signal
             display.say(f"run {run['number']}: waiting for {strip_controls(str(made['agent']))}")
     record = made["handoff"]
     try:
-        watch(client, view, display, signals, lambda event, root: closes(event, record) or ends_run(event, root))
+        control = KeyboardControl(client, display, signals)
+        watch(client, view, display, control, lambda event, root: closes(event, record) or ends_run(event, root))
     except TimeoutError:
         return False
     return True

@@ -12,7 +12,7 @@ from hocket.cli.question_prompt import details, headline, question_text, reply_c
 from hocket.cli.run import start_and_watch
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, ArgumentError, Option, command
 from hocket.client import ENDED, Client, quote
-from hocket.errors import Conflict, NotFound
+from hocket.errors import Conflict, Forbidden, NotFound
 from hocket.views.event_text import answer_text, reply_command, wants_text
 from hocket.views.run_list import asked_by
 from hocket.views.text import duration, one_line
@@ -143,6 +143,9 @@ def _find_question(client: Client, ref: str, question: str | None) -> Question:
         raise _already_answered(given)
     if questions:
         raise Conflict(f"{name} no open question {question!r}", _reply_hint(questions))
+    if run["origin"] == "observed" and run["status"] not in ENDED:
+        where = f"answer where it was started (process {run['pid']})"
+        raise Conflict(f"{name} questions that Hocket cannot see: it did not start it", where)
     ended = f"{name} ended, and has" if run["status"] in ENDED else name
     last = f"; the last one was {_answer_of(given)}" if given is not None else ""
     raise Conflict(f"{ended} no open question{last}", LIST_HINT)
@@ -265,7 +268,12 @@ def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout:
     if wait and text is None:
         raise ArgumentError("--wait needs a message to wait for the answer to")
     client = access.connect(talk=not as_json)
-    run = client.run(ref)
+    try:
+        run = client.run(ref)
+    except Forbidden:
+        if wait or interrupt:
+            raise
+        run = {"id": ref, "number": ref}  # The run above the caller, which only takes messages from it.
     body = {"text": text, "interrupt": interrupt or None}
     given = {name: value for name, value in body.items() if value is not None}
     taken = client.request("POST", f"/api/runs/{quote(run['id'])}/messages", given)

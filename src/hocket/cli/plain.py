@@ -5,18 +5,29 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, cost_text, exact_cost, format_table, paint, truncate
+from hocket.cli.format import (
+    NEEDS_YOU,
+    STATUS_LABELS,
+    cost_text,
+    exact_cost,
+    format_table,
+    paint,
+    status_label,
+    truncate,
+)
 from hocket.cli.question_prompt import question_text, reply_to, with_reply
-from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
+from hocket.cli.watch import Event, Recent, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, THOUGHT, parking, text_of, tone_of
 from hocket.views.names import agent_name
 from hocket.views.run_view import RunView, StepView, is_parallel
-from hocket.views.text import duration, one_line, time_of_day
+from hocket.views.text import PROCESS_GONE, duration, one_line, time_of_day
 
 AGENT_COLUMNS = 24
+RECENT_LINES = 20
 HEARTBEAT_SECONDS = 30.0
 AUTOMATIC_ANSWERS = {"fail": "not answered (--on-question fail): the run ends", "deny": ""}
 """In place of the reply command. A denial has a line of its own."""
@@ -37,9 +48,33 @@ def lines_of(view: RunView, event: Event, verbose: bool = False) -> list[str]:
         return []
     if event["type"] == "run.created" and event["run"] not in view.new_prompts:
         return []
+    if view.repeats_text(event):
+        event = {**event, "data": {**event["data"], "text": ""}}
     text = text_of(event, view.answered.data if view.answered else None)
     head = f"{time_of_day(event['ts'])} {view.speaker_of(event)}"
     return [] if text is None else [f"{head} {line}".rstrip() for line in text.split("\n")]
+
+
+def recent_lines(view: RunView, events: Iterable[Event], verbose: bool = False) -> Recent:
+    """Add what has happened so far to the view; return the last lines of it, without the prompt of the root."""
+    kept: deque[tuple[str, str]] = deque(maxlen=RECENT_LINES)
+    count = seq = 0
+    for event in events:
+        view.add(event)
+        seq = event["seq"]
+        is_shown_apart = event["type"] == "question" or (event["type"], event["run"]) == ("run.created", view.root)
+        lines = [] if is_shown_apart else lines_of(view, event, verbose)
+        if event["type"] == "answer" and (asked := view.answered) is not None:
+            text = f"? {asked.asked_by} {question_text(asked.data)}"
+            lines = [*(f"{time_of_day(wall_time(asked.since))} {line}" for line in text.split("\n")), *lines]
+        count += len(lines)
+        kept += [(line, tone_of(event) or ASIDE) for line in lines]
+    return Recent(kept, count > len(kept), seq)
+
+
+def earlier(view: RunView) -> str:
+    """What comes first where lines are left out."""
+    return f"… earlier lines: hocket logs {view.number or view.root}"
 
 
 def question_with_reply(view: RunView, event: Event) -> tuple[str, str]:
@@ -77,6 +112,16 @@ class PlainDisplay(RunDisplay):
 
     def __exit__(self, *_: object) -> None:
         self._begin_fold("")
+
+    def begin(self, view: RunView, recent: Recent) -> None:
+        """Write the prompt, the last lines, and the open questions."""
+        if view.prompt is not None:
+            self.say(f"{view.name} {view.prompt}")
+        if recent.is_cut:
+            self.say(earlier(view))
+        for line, tone in recent.lines:
+            self.say(paint(line, _COLOURS.get(tone, "") if self.colour else ""))
+        super().begin(view, recent)
 
     def show(self, view: RunView, event: Event) -> None:
         """Write the lines of an event."""
@@ -127,12 +172,12 @@ def summary(view: RunView, now: float, columns: int | None = None, steps_too: bo
     if view.ended is None:
         return [*lines, *continues(view)]
     data = view.ended["data"]
-    reason = data.get("reason") if data.get("reason") != data["status"] else None
+    reason = data.get("reason") if data.get("reason") not in (data["status"], PROCESS_GONE) else None
     taken = duration(None if view.started_at is None else view.end_time(view.ended) - view.started_at)
     used = cost_text({**data, "budget_usd": view.budget_usd, "budget_tokens": view.budget_tokens})
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in view.steps):
         used += ", some of it unpriced"
-    parts = [STATUS_LABELS.get(data["status"], data["status"]), f"run {name}", reason, taken, used]
+    parts = [status_label(data), f"run {name}", reason, taken, used]
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
@@ -149,10 +194,10 @@ def _step_cells(step: StepView, now: float, bracket: str, has_usage: bool) -> li
         exact_cost(step.cost, step.tokens, step.estimated) or "-",
     ]
     return [
-        NEEDS_YOU if step.question else STATUS_LABELS.get(step.status, "· " + step.status),
+        NEEDS_YOU if step.question else STATUS_LABELS.get(step.state(), "· " + step.status),
         bracket + truncate(step.label, AGENT_COLUMNS),
         f"{step.iteration}/{step.maximum}",
-        (step.reason if step.reason != step.status else None) or "-",
+        (step.reason if step.reason not in (step.status, PROCESS_GONE) else None) or "-",
         duration(elapsed) if elapsed is not None else "-",
         *(used if has_usage else []),
     ]
@@ -173,11 +218,11 @@ def continues(view: RunView) -> list[str]:
     name = str(view.number or view.root)
     if view.parked is not None:
         waits = f"run {name} {parking(view.parked, time.time())}, then continues by itself"
-        return [f"{waits}: hocket wait {name} · hocket stop {name}"]
+        return [f"{waits}: hocket attach {name} · hocket stop {name}"]
     if any(step.status == "waiting" and not step.question for step in view.steps):
-        return [f'run {name} waits for a message: hocket send {name} "…" --wait · hocket stop {name}']
+        return [f'run {name} waits for a message: hocket attach {name} · hocket send {name} "…" · hocket stop {name}']
     asking = [f"{step.label} needs you: {reply_to(view, step.question)}" for step in view.steps if step.question]
-    return [*asking, f"run {name} continues: hocket wait {name} · hocket logs -f {name} · hocket stop {name}"]
+    return [*asking, f"run {name} continues: hocket attach {name} · hocket wait {name} · hocket stop {name}"]
 
 
 def chain_line(view: RunView) -> str:

@@ -142,10 +142,53 @@ GRACE_SECONDS = 0.5
 MAX_NUMBER_KEYS = 9
 """With more options none of them has a key."""
 MAX_ANSWER = 2000
+MAX_MESSAGE = 100_000
 FRAME_ROWS = 5
 """Rows of the terminal besides the text: the frame, a step, the footer and the cursor. Without them, no frame."""
 ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
-DENIAL, ANSWER = "deny, because: ", "answer: "
+DENIAL, ANSWER, MESSAGE = "deny, because: ", "answer: ", "message: "
+LINE_END = "⏎"
+"""How a line end within a text is shown while it is typed."""
+
+
+class TextInput:
+    """A text that is being typed in the live view. With ``pasting`` it may have several lines: those of a paste."""
+
+    def __init__(self, label: str, limit: int, *, text: str = "", pasting: bool = False) -> None:
+        self.label = label
+        self.text = text
+        self._limit = limit
+        self._pasting = pasting
+
+    def take(self, keys: Sequence[str]) -> str:
+        """Apply keys, up to Enter or Escape; return ENTER or ESCAPE if one of them ended the input, else nothing."""
+        for place, key in enumerate(keys):
+            if key in ENTER and self._pasting and place + 1 < len(keys):
+                self._add("\n")  # pressed by a person, Enter comes alone
+            elif key in ENTER:
+                return ENTER
+            elif key == ESCAPE:
+                return ESCAPE
+            elif key in ERASE:
+                self.text = self.text[:-1]
+            elif key == CLEAR:
+                self.text = ""
+            elif key.isprintable():
+                self._add(key)
+        return ""
+
+    def _add(self, key: str) -> None:
+        if len(self.text) < self._limit:
+            self.text += key
+
+    def lines(self, columns: int, before: str = "") -> list[str]:
+        """The text with its end visible, and the keys that end it."""
+        head = f"{before}{self.label}"
+        room = max(8, columns - display_width(head) - 1)
+        shown = self.text[-room:].replace("\n", LINE_END)
+        while display_width(shown) > room:
+            shown = shown[1:]
+        return [truncate(f"{head}{shown}▏", columns), truncate("Enter sends · Esc cancels", columns)]
 
 
 class OpenQuestions(Protocol):
@@ -178,8 +221,7 @@ class QuestionPrompt:
         self._reset_input()
 
     def _reset_input(self) -> None:
-        self._typing: str | None = None
-        self._text = ""
+        self._input: TextInput | None = None
         self._parts: list[str] = []
         self.is_sending = False
         self._error = ""
@@ -200,7 +242,7 @@ class QuestionPrompt:
     @property
     def is_typing(self) -> bool:
         """True while a text is typed, which Escape cancels."""
-        return self._typing is not None
+        return self._input is not None
 
     def scroll(self, rows: int) -> None:
         """Show further rows of a question that does not fit, or with a negative number earlier ones."""
@@ -224,13 +266,12 @@ class QuestionPrompt:
         """
         if self.question is None or self.is_sending or now - self._since < GRACE_SECONDS:
             return None
-        if self._typing is not None:
-            return self._type(keys)
+        if self._input is not None:
+            return self._type(self._input, keys)
         if len(keys) == 1:
             return self._choose(keys[0], self.question, view, now)
         if keys and keys[0] in self._typing_keys(self.question.data):
-            self._start_typing(keys[0])
-            self._type([key for key in keys[1:] if key.isprintable()])
+            self._start_typing(keys[0]).take([key for key in keys[1:] if key.isprintable()])
         return None
 
     def _choose(self, key: str, question: OpenQuestion, view: OpenQuestions, now: float) -> Data | None:
@@ -252,33 +293,25 @@ class QuestionPrompt:
     def _typing_keys(data: Data) -> str:
         return "dt" if wants_text(data) else "d"
 
-    def _start_typing(self, key: str) -> None:
-        self._typing = DENIAL if key == "d" else ANSWER
-        self._text, self._error = "", ""
+    def _start_typing(self, key: str) -> TextInput:
+        self._input = TextInput(DENIAL if key == "d" else ANSWER, MAX_ANSWER)
+        self._error = ""
+        return self._input
 
-    def _type(self, keys: Sequence[str]) -> Data | None:
-        for key in keys:
-            if key in ENTER:
-                return self._submit()
-            if key == ESCAPE:
-                self._reset_input()
-                return None
-            if key in ERASE:
-                self._text = self._text[:-1]
-            elif key == CLEAR:
-                self._text = ""
-            elif key.isprintable() and len(self._text) < MAX_ANSWER:
-                self._text += key
-        return None
+    def _type(self, typed: TextInput, keys: Sequence[str]) -> Data | None:
+        end = typed.take(keys)
+        if end == ESCAPE:
+            self._reset_input()
+        return self._submit(typed) if end == ENTER else None
 
-    def _submit(self) -> Data | None:
-        text = self._text.strip()
-        if self._typing == DENIAL:
+    def _submit(self, typed: TextInput) -> Data | None:
+        text = typed.text.strip()
+        if typed.label == DENIAL:
             return self._reply(allow=False, text=text or None)
         if not text:
             return None
         self._parts.append(text)
-        self._text = ""
+        typed.text = ""
         if len(self._parts) < self._expected_parts():
             return None
         return self._reply(allow=True, text="\n".join(self._parts))
@@ -335,8 +368,9 @@ class QuestionPrompt:
     def _footer(self, inner: int, now: float) -> list[str]:
         if self.is_sending:
             return [truncate("sending the answer", inner)]
-        if self._typing is not None:
-            return self._input_lines(inner)
+        if self._input is not None:
+            expected = self._expected_parts() if self._input.label == ANSWER else 1
+            return self._input.lines(inner, f"{len(self._parts) + 1} of {expected}, " if expected > 1 else "")
         return self._key_lines(inner, now)
 
     def _key_lines(self, inner: int, now: float) -> list[str]:
@@ -350,16 +384,6 @@ class QuestionPrompt:
         joined = "   ".join(keys)
         # Keys that do not fit are wrapped, never cut: a rule has to be read before it is allowed.
         return [joined] if display_width(joined) <= inner else [line for key in keys for line in wrap(key, inner)]
-
-    def _input_lines(self, inner: int) -> list[str]:
-        """The text being typed, its end visible."""
-        expected = self._expected_parts() if self._typing == ANSWER else 1
-        head = f"{len(self._parts) + 1} of {expected}, {self._typing}" if expected > 1 else str(self._typing)
-        room = max(8, inner - display_width(head) - 1)
-        shown = self._text
-        while display_width(shown) > room:
-            shown = shown[1:]
-        return [truncate(f"{head}{shown}▏", inner), truncate("Enter sends · Esc cancels", inner)]
 
 
 def fold(text: str, columns: int) -> list[str]:

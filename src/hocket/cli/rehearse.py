@@ -65,7 +65,16 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
+from hocket.cli.watch import (
+    ClientExit,
+    KeyboardControl,
+    RunDisplay,
+    SignalHandler,
+    steady_now,
+    steady_view,
+    stream_json,
+    watch,
+)
 from hocket.client.startup import read_lock
 from hocket.config.loading import load as load_config
 from hocket.config.settings import Config
@@ -215,7 +224,7 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
         if options["as_json"]:
             return exit_code(stream_json(client, run), signals)
         view, display = steady_view(run), make_display(options, answering=False, footer=FOOTER)
-        last = watch(client, view, display, signals)
+        last = watch(client, view, display, KeyboardControl(client, display, signals))
     except ClientExit as leaving:
         return leaving.code
     access.print_result(last["data"].get("result"))
@@ -458,7 +467,7 @@ class Tour(RunDisplay):
         signals.install()
         run = str(client.request("POST", "/api/runs", tour_body(str(self._project)))["id"])
         signals.set_run(run)
-        ended = watch(client, steady_view(run), self, signals)["data"]
+        ended = watch(client, steady_view(run), self, KeyboardControl(client, self, signals))["data"]
         if signals.code is not None:
             return signals.code
         self._check(ended, BROKEN_CLI if cli else None)

@@ -1,10 +1,10 @@
-"""``hocket run``: start a chain, watch it to its end, exit with its code."""
+"""``hocket run`` and ``hocket attach``: start a chain or find a run, watch it to its end, exit with its code."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from hocket import config
@@ -12,7 +12,7 @@ from hocket.chain.variables import join, references, substitute
 from hocket.cli import access
 from hocket.cli.chains import step_details
 from hocket.cli.format import paint_status
-from hocket.cli.plain import PlainDisplay, continues, summary
+from hocket.cli.plain import PlainDisplay, continues, recent_lines, summary
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -26,6 +26,7 @@ from hocket.cli.usage import (
     PROMPT,
     PROMPT_FILE,
     QUIET,
+    REF,
     TIMEOUT,
     UNTIL,
     ArgumentError,
@@ -33,12 +34,18 @@ from hocket.cli.usage import (
     command,
 )
 from hocket.cli.watch import (
+    ATTACH_KEYS,
+    NO_KEYS,
+    AttachControl,
     ClientExit,
     Event,
+    KeyboardControl,
+    RunControl,
     RunDisplay,
     SignalHandler,
     ends_run,
     ends_turn,
+    leave_on_signals,
     steady_now,
     steady_view,
     stream_json,
@@ -46,6 +53,7 @@ from hocket.cli.watch import (
 )
 from hocket.client import Client
 from hocket.errors import UsageError
+from hocket.views.run_view import RunView
 
 if TYPE_CHECKING:
     from hocket.workflows.request import StartRequest
@@ -119,6 +127,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "cwd": cwd,
         "args": options["passed"],
         "env": access.environment(cwd),
+        **config.calling_session(),
         "variables": variables,
         "used_variables": references(file or "") or None,
         **{option.name: options.get(option.name) for option in (UNTIL, TIMEOUT, MARKER, ASKING, *BOUNDS, ISOLATED)},
@@ -165,6 +174,9 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
         started = client.request("POST", path, body)
         if options["detach"]:
             access.write_json({"run": started["id"]}) if as_json else access.write(f"run {started['number']}\n")
+            if _is_watched(options):
+                sys.stdout.flush()
+                print(f"hocket: come back to it with: hocket attach {started['number']}", file=sys.stderr)
             return 0
         signals.set_run(started["id"])
         is_last = ends_turn if options.get("session") else ends_run
@@ -195,12 +207,15 @@ def exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
     return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
-def make_display(options: dict[str, Any], *, answering: bool, footer: str | None = None) -> RunDisplay:
+def make_display(
+    options: dict[str, Any], *, answering: bool, footer: str | None = None, attached: str = ""
+) -> RunDisplay:
     """The display that the terminal and the options ask for; with ``answering`` questions are answered by keys."""
     if _is_live(options):
         from hocket.cli.terminal import LiveDisplay
 
-        return LiveDisplay(options["verbose"], config.colour_wanted(True), keys=answering, footer=footer)
+        colour = config.colour_wanted(True)
+        return LiveDisplay(options["verbose"], colour, keys=answering, footer=footer, attached=attached)
     # --plain on a terminal means no colours either, unless they are forced.
     return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
@@ -209,20 +224,83 @@ def _watch(
     client: Client, id: str, signals: SignalHandler, options: dict[str, Any], is_last: Callable[[Event, str], bool]
 ) -> int:
     quiet = options["quiet"]
-    display = make_display(options, answering=sys.stdin is not None and sys.stdin.isatty())
+    display = make_display(options, answering=_has_keys())
     view = steady_view(id)
     client.notice = None if quiet else display.say
+    with _saying_how_to_continue(view):
+        last = watch(client, view, display, KeyboardControl(client, display, signals), is_last)
+    access.print_result(last["data"].get("result"))
+    if not quiet:
+        _print_summary(view, display)
+    return exit_code(last, signals)
+
+
+def _has_keys() -> bool:
+    """True if a person's keys reach this process."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+@contextmanager
+def _saying_how_to_continue(view: RunView) -> Iterator[None]:
+    """Where this client exits before the run, print how to come back."""
     try:
-        last = watch(client, view, display, signals, is_last)
+        yield
     except ClientExit:
         with suppress(OSError):  # the terminal may have hung up
             print("\n".join(continues(view)), file=sys.stderr, flush=True)
         raise
-    access.print_result(last["data"].get("result"))
+
+
+def _print_summary(view: RunView, display: RunDisplay) -> None:
     sys.stdout.flush()
-    if not quiet:
-        # A live display on standard output says nothing about where standard error goes.
-        colour = display.colour if sys.stderr.isatty() else config.colour_wanted(False)
-        lines = summary(view, steady_now(), access.terminal_width(sys.stderr), steps_too=not sys.stderr.isatty())
-        sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))
-    return exit_code(last, signals)
+    # A live display on standard output says nothing about where standard error goes.
+    colour = display.colour if sys.stderr.isatty() else config.colour_wanted(False)
+    lines = summary(view, steady_now(), access.terminal_width(sys.stderr), steps_too=not sys.stderr.isatty())
+    sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))
+
+
+# --- Attaching ----------------------------------------------------------------------------------------------
+
+
+@command(
+    REF,
+    Option("-v", "--verbose", kind=FLAG, help="Show the thinking of agents too."),
+    PLAIN,
+    JSON,
+    examples=("hocket attach 42", "hocket attach 42 --plain", "hocket attach 42 --json"),
+)
+def attach(ref: str, **options: Any) -> int:
+    """Watch a run that was started elsewhere or detached: its last lines, then all that follows, with keys that answer
+    its questions, send it a message, interrupt its turn and leave. "?" shows the keys.
+
+    Leaving stops nothing. Exits with the run's code, or with 3 if you leave before its end. Without a terminal the
+    lines go to standard error and the result to standard output, as in "hocket run".
+    """
+    as_json = options["as_json"]
+    client = access.connect(talk=not as_json)
+    run = client.run(ref)["id"]
+    options["quiet"] = False
+    leave_on_signals(_is_watched(options))
+    try:
+        last = stream_json(client, run) if as_json else _attach(client, run, options)
+    except ClientExit as leaving:
+        return leaving.code
+    return access.exit_code(last["data"]["status"], last["data"].get("reason"))
+
+
+def _attach(client: Client, run: str, options: dict[str, Any]) -> Event:
+    """Show a run that exists already, up to its end, and return that."""
+    is_live, has_keys = _is_live(options), _has_keys()
+    attached = ATTACH_KEYS if has_keys else NO_KEYS
+    display = make_display(options, answering=has_keys, attached=attached)
+    view = steady_view(run)
+    client.notice = display.say
+    with _saying_how_to_continue(view):
+        recent = recent_lines(view, client.follow(run, follow=False), options["verbose"])
+        display.begin(view, recent)
+        control = AttachControl(client, display) if is_live and has_keys else RunControl()
+        last = view.ended or watch(client, view, display, control, after=recent.seq)
+    if not is_live:  # which has printed all of it
+        access.print_result(last["data"].get("result"))
+    _print_summary(view, display)
+    return last

@@ -57,9 +57,11 @@ from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
 from hocket.input_limits import AROUND_A_MARKER, DEFAULT_MARKER
 from hocket.views.event_text import parking
+from hocket.views.evidence_text import evidence_rows
 from hocket.views.names import agent_name, project_names
 from hocket.views.run_list import tree_order
 from hocket.views.text import (
+    PROCESS_GONE,
     age,
     date_and_time,
     duration,
@@ -72,18 +74,33 @@ from hocket.views.text import (
 
 Run = dict[str, Any]
 
+EVENTS_PER_LINE, MOST_EVENTS = 5, 1000
+"""How many events of a transcript are read for each line that is wanted, and in all."""
 STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
+SESSION_CHARACTERS = 8
+"""How much of the id of a session that was not imported ``ps`` prints; it names the session."""
 PROMPT_LINES, PROMPT_CHARACTERS = 6, 480
 """How much of a prompt ``show`` prints: six lines of 80 columns."""
 LAST_CHARACTERS, AGENT_CHARACTERS, PROJECT_COLUMNS = 200, 60, 20
 """How much of the last output, an agent or chain, and a project ``ps`` prints where no terminal limits it."""
 COLUMNS = ("AGENT", "STEP", "STATE", "ELAPSED", "ENDED", "TOK", "COST", "LAST")
+OBSERVED_COLUMNS = ("AGENT", "STATE", "TIME", "LAST")
+"""Of sessions that Hocket did not start, whose cost is unknown."""
 OPTIONAL = ("STEP", "ENDED", "TOK", "COST")
 """Columns that are left out on a terminal if no run has anything there."""
-DROPPED = ("TOK", "ENDED", "COST", "STEP", "PROJECT", "ELAPSED", "TIME")
+TREE_COLUMNS = ("AGENT", "D", *COLUMNS[1:])
+"""Of ``ps --tree``, with the cost and the tokens of a run and everything below it."""
+DROPPED = ("TOK", "ENDED", "STEP")
 """The order in which columns make room on a terminal. Instead of ENDED, TIME has the age of ended runs."""
 WANTED_SHARE = 0.45
 """How much of a terminal's width the agent and the last words get, if they need it."""
+DROPPED_LAST = ("D", "PROJECT", "COST", "ELAPSED", "TIME")
+"""The same for columns that are dropped only where the agent and the last words have less than ``NEEDED``."""
+NEEDED = 22
+NARROW, NARROW_PROJECT = 100, 10
+"""On a terminal with fewer columns, how many a project gets."""
+INDENT_SHARE = 0.1
+"""How much of a terminal's width the indentation of a tree gets."""
 Cells = dict[str, str]
 
 
@@ -126,6 +143,7 @@ def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, An
         "cwd": place,
         "args": options["passed"],
         "env": access.environment(place),
+        **config.calling_session(),
         "session": options["session"] or None,
     }
     return {name: value for name, value in body.items() if value is not None}
@@ -144,6 +162,8 @@ FILTERS = (
     Option("-a", "--all", name="everything", kind=FLAG, help="List ended runs too."),
     *FILTERS,
     Option("--before", kind=COUNT, metavar="N", help="List only runs with a smaller number."),
+    Option("--tree", kind=FLAG, help="List whole families, with the cost of each run and all below it."),
+    Option("--observed", kind=FLAG, help="List sessions that Hocket did not start, by default of the last week."),
     JSON,
     examples=(
         "hocket ps",
@@ -151,10 +171,22 @@ FILTERS = (
         "hocket ps -a --agent reviewer --project . --limit 20",
         "hocket ps -a --json",
         "hocket ps -a --before 4001",
+        "hocket ps --tree",
+        "hocket ps --observed",
     ),
 )
-def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> None:
-    """List the runs that have not ended, the processes of a chain below it, up to a thousand at a time."""
+def ps(everything: bool, before: int | None, tree: bool, observed: bool, as_json: bool, **filters: Any) -> None:
+    """List the runs that have not ended, the processes of a chain below it, up to a thousand at a time.
+
+    With --tree list with them the runs that started them, also ended ones, and the runs below them; COST and TOK are
+    those of a run and everything below it, D is the number of agents above it.
+
+    With --observed list the sessions of agents that Hocket did not start, which "hocket import" adopts.
+    """
+    if observed and before is not None:
+        raise ArgumentError("give --observed or --before, not both")
+    if observed and tree:
+        raise ArgumentError("give --observed or --tree, not both")
     project, since = filters["project"], filters["since"]
     query = {
         **filters,
@@ -162,6 +194,9 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
         "project": None if project is None else os.path.realpath(access.directory(project)),
         "since": None if since is None else parse_since(since, time.time()),
         "before": before,
+        "tree": 1 if tree else None,
+        "observed": 1 if observed else None,
+        "env": json.dumps(config.session_places(access.directory(None))) if observed else None,
     }
     given = "&".join(f"{name}={quote(str(value))}" for name, value in query.items() if value is not None)
     answer = access.connect().exchange("GET", f"/api/runs?{given}")
@@ -170,11 +205,15 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
         access.write_json(runs)
     elif runs:
         colour = config.colour_wanted(sys.stdout.isatty())
-        access.write_lines(ps_table(runs, time.time(), access.terminal_width(), colour))
+        columns = OBSERVED_COLUMNS if observed else TREE_COLUMNS if tree else COLUMNS
+        access.write_lines(ps_table(runs, time.time(), access.terminal_width(), colour, columns))
+    elif observed:
+        print(_no_sessions(everything, filters), file=sys.stderr)
     else:
         print(_nothing_listed(everything, filters), file=sys.stderr)
     if not as_json and (older := answer["meta"].get("next")) is not None:
-        print(f"Older runs: {_ps_line(everything, filters)} --before {older}", file=sys.stderr)
+        same = _ps_line(everything, filters) + (" --tree" if tree else "")
+        print(f"Older runs: {same} --before {older}", file=sys.stderr)
     if not as_json and access.was_restarted():
         from hocket.cli.server import report_restart
 
@@ -190,18 +229,48 @@ def _nothing_listed(everything: bool, filters: dict[str, Any]) -> str:
     return f'{nothing} Start one: hocket run "planner -> builder:3"'
 
 
+def _no_sessions(everything: bool, filters: dict[str, Any]) -> str:
+    """The message for an empty list of sessions that Hocket did not start."""
+    if everything or filters["since"]:
+        return "No observed sessions."
+    return "No observed sessions in the last week. Older ones: hocket ps --observed -a."
+
+
 def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
     """The command that lists the same runs."""
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in filters.items() if value is not None]
     return " ".join(["hocket ps", *(["-a"] if everything else []), *words])
 
 
-def ps_table(runs: list[Run], now: float, columns: int | None, colour: bool = False) -> list[str]:
+@command(
+    Argument("session", "SESSION"),
+    JSON,
+    examples=("hocket import 0f436b2a", "hocket import 0f436b2a-195c-41ec-b1f6-db783fd59804 --json"),
+)
+def import_(session: str, as_json: bool) -> None:
+    """Import a session that Hocket did not start and print the run's number. Its log is read like that of any run.
+
+    SESSION is an id of "hocket ps --observed", or at least the first eight characters of one. A live session is
+    followed until its process ends. Repeating the command gives the same run.
+    """
+    body = {"session": session, "env": config.session_places(access.directory(None))}
+    run = access.connect(talk=not as_json).request("POST", "/api/runs/import", body)
+    access.write_json({"run": run["id"]}) if as_json else access.write(f"run {run['number']}\n")
+
+
+def ps_table(
+    runs: list[Run], now: float, columns: int | None, colour: bool = False, headings: tuple[str, ...] = COLUMNS
+) -> list[str]:
     """The lines of ``ps``; with ``columns`` less useful ones are left out in favour of the agent and the last words."""
     projects = run_projects(runs)
-    rows = [ps_cells(run, depth, now, projects.get(run["id"], "")) for run, depth in tree_order(runs)]
-    shown = ("RUN", *(["PROJECT"] if projects else []), *COLUMNS)
+    # Sessions come in the order of their last change, which their numbers do not have.
+    ordered = [(run, 0) for run in runs] if headings is OBSERVED_COLUMNS else tree_order(runs)
+    indent, deepest = indentation(ordered, columns)
+    rows = [ps_cells(run, min(depth, deepest) * indent, now, projects.get(run["id"], "")) for run, depth in ordered]
+    shown = ("RUN", *(["PROJECT"] if projects else []), *headings)
     if columns is not None:
+        if columns < NARROW:
+            rows = [{**row, "PROJECT": truncate(row["PROJECT"], NARROW_PROJECT)} for row in rows]
         shown = fitting_columns(rows, shown, columns)
         room = text_room(rows, shown, columns)
         agents = max(room - cell_width(rows, "LAST"), room * 2 // 5)
@@ -213,12 +282,21 @@ def ps_table(runs: list[Run], now: float, columns: int | None, colour: bool = Fa
     ]
 
 
+def indentation(ordered: Sequence[tuple[Run, int]], columns: int | None) -> tuple[int, int]:
+    """By how much each level of a tree is indented, and the level from which on nothing is."""
+    deepest = max((depth for _, depth in ordered), default=0)
+    if columns is None:
+        return 2, deepest
+    most = int(columns * INDENT_SHARE)
+    return (2, deepest) if 2 * deepest <= most else (1, most)
+
+
 def fitting_columns(rows: list[Cells], shown: Sequence[str], columns: int) -> tuple[str, ...]:
     """The columns that say something and leave enough room."""
     shown = [name for name in shown if name not in OPTIONAL or any(row[name] not in ("", "-") for row in rows)]
     wanted = min(cell_width(rows, "AGENT") + cell_width(rows, "LAST"), int(columns * WANTED_SHARE))
-    for name in DROPPED:
-        if text_room(rows, shown, columns) >= wanted:
+    for name in (*DROPPED, *DROPPED_LAST):
+        if text_room(rows, shown, columns) >= (wanted if name in DROPPED else min(wanted, NEEDED)):
             break
         if name == "ENDED" and name in shown:
             shown = ["TIME" if one == "ELAPSED" else one for one in shown if one != name]
@@ -259,23 +337,24 @@ def run_projects(runs: Sequence[Run]) -> dict[str, str]:
     return {id: truncate(names[folder], PROJECT_COLUMNS) for id, folder in folders.items()} if len(names) > 1 else {}
 
 
-def ps_cells(run: Run, depth: int, now: float, project: str) -> Cells:
+def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
     """What each column of ``ps`` has for a run; ``hocket top`` has the same."""
     # The step as numbered in the chain's text, which is what ``resume --from`` takes.
     step = "" if run.get("step") is None else str(run.get("stage") or run["step"] + 1)
     taken = duration(elapsed(run, now))
     ended = "" if run.get("ended_at") is None else f"{age(now - run['ended_at'])} ago"
     return {
-        "RUN": f"{'  ' * depth}{run.get('number', '?')}",
+        "RUN": f"{' ' * indent}{run.get('number') or str(run['id'])[:SESSION_CHARACTERS]}",
         "PROJECT": project,
         "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS),
+        "D": str(run.get("depth", "")),
         "STEP": f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
         "STATE": STATUS_LABELS["parked"] if is_parked(run) else status_label(run),
         "ELAPSED": taken,
         "ENDED": ended,
         "TIME": ended or taken,
-        "TOK": short_count(run.get("tokens")) or "-",
-        "COST": short_cost(run.get("cost_usd")) or "-",
+        "TOK": short_count(run.get("tree_tokens", run.get("tokens"))) or "-",
+        "COST": short_cost(run.get("tree_cost_usd", run.get("cost_usd"))) or "-",
         "LAST": truncate(one_line(_last_words(run, now)), LAST_CHARACTERS),
     }
 
@@ -297,22 +376,44 @@ def _last_words(run: Run, now: float) -> str:
     words = next((line for line in reversed(lines) if line.strip(AROUND_A_MARKER) not in ("", DEFAULT_MARKER)), "")
     if run["status"] == "done":
         return words or ("" if reason == "single_run" else why)
-    return ": ".join(part for part in ("" if reason == run["status"] else why, words) if part)
+    return ": ".join(part for part in ("" if reason in (run["status"], PROCESS_GONE) else why, words) if part)
 
 
 @command(
     REF,
     Option("--full", kind=FLAG, help="Print the complete prompt."),
+    Option("--why", kind=FLAG, help="Print what its state rests on: process, lock, exit record, last event, stops."),
     JSON,
-    examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --json"),
+    examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --why", "hocket show 42 --json"),
 )
-def show(ref: str, full: bool, as_json: bool) -> None:
+def show(ref: str, full: bool, why: bool, as_json: bool) -> None:
     """Show everything about one run. RUN is its number, its id or the beginning of its id."""
-    run = access.connect().request("GET", f"/api/runs/{quote(ref)}?worktrees=1")
+    if full and why:
+        raise ArgumentError("give --full or --why, not both")
+    if why:
+        evidence = access.connect().request("GET", f"/api/runs/{quote(ref)}/evidence")
+        if as_json:
+            access.write_json(evidence)
+        else:
+            state = [["run", f"{evidence['number']}  {evidence['run']}"], ["state", status_and_reason(evidence)]]
+            access.write_lines(format_table([*state, *evidence_rows(evidence)]))
+        return
+    client = access.connect()
+    run = client.request("GET", f"/api/runs/{quote(ref)}?worktrees=1")
     if as_json:
         access.write_json(run)
     else:
+        run |= {name: _as_named(client, run[name]) for name in ("parent", "resumed_from") if run[name]}
         access.write_lines(show_lines(run, time.time(), access.terminal_width(), full))
+
+
+def _as_named(client: Client, run_id: str) -> str:
+    """``89  chief``: the number and the agent of a run; the id of one that was removed."""
+    try:
+        run = client.run(run_id)
+    except HocketError:
+        return run_id
+    return f"{run['number']}  {agent_name(str(run['agent']))}"
 
 
 def show_lines(run: Run, now: float, columns: int | None, full: bool = False) -> list[str]:
@@ -353,14 +454,22 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "ended": date_and_time(run["ended_at"]) if run.get("ended_at") else None,
         "elapsed": duration(elapsed(run, now)),
         "cost": cost_text(run),
+        "tree cost": _tree_cost(run),
         "parent": run.get("parent"),
         "resumes": run.get("resumed_from"),
         "session": run.get("session_id"),
         "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
-        "files": run.get("dir") if run.get("kind") == "leaf" else None,
+        "files": run.get("dir") if run.get("kind") == "leaf" and run.get("origin") != "observed" else None,
     }
+
+
+def _tree_cost(run: Run) -> str | None:
+    """The cost with everything below the run, if that is another one."""
+    names = ("cost_usd", "cost_estimated", "tokens")
+    own, tree = ({name: run.get(before + name) for name in names} for before in ("", "tree_"))
+    return None if cost_text(tree) == cost_text(own) else cost_text(tree)
 
 
 @command(
@@ -478,8 +587,10 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
     if as_json:
         access.write_json(stopped)
     else:
+        below = len(set(stopped["stopped"]) - {stopped["run"]})
+        too = f"; {below} run{'s' if below > 1 else ''} below it ended too" if below else ""
         left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
-        access.write(f"{ref}  {status_and_reason(stopped)}{left}\n")
+        access.write(f"{ref}  {status_and_reason(stopped)}{too}{left}\n")
     return 1 if survivors else 0
 
 
@@ -498,7 +609,8 @@ def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbos
     if raw and as_json:
         raise ArgumentError("give --raw or --json, not both")
     client = access.connect(talk=not as_json)
-    run = client.run(ref)["id"]
+    found = client.run(ref)
+    run = found["id"]
     view = steady_view(run)
 
     def log_lines(event: Event) -> list[str]:
@@ -507,10 +619,30 @@ def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbos
 
     if raw:
         _write_raw(client, run, "err" if err else "out", follow, lines)
+    elif lines is not None and is_read_behind(found) and not (follow or err or as_json):
+        _write_last_screen(client, found, lines, log_lines)
     elif as_json:
         _write_events(client, run, follow, lines, lambda event: [json.dumps(event)])
     else:
         _write_events(client, run, follow, lines, log_lines)
+
+
+def is_read_behind(run: Run) -> bool:
+    """True if the transcript of a run may have more than its events."""
+    return run["origin"] == "observed" and run["status"] not in ENDED
+
+
+def _write_last_screen(client: Client, run: Run, lines: int, lines_for: Callable[[Event], list[str]]) -> None:
+    """Write the last lines of a session that Hocket did not start, from the end of its transcript, however long."""
+    last: deque[str] = deque(maxlen=lines)
+    about = {"seq": 0, "run": run["id"], "root": run["root"]}
+    created = {name: run[name] for name in ("number", "kind", "agent", "parent")}
+    lines_for({**about, "ts": run["created_at"], "type": "run.created", "data": created})
+    # Many an event has no line of its own.
+    count = min(EVENTS_PER_LINE * lines, MOST_EVENTS)
+    for event in client.request("GET", f"/api/runs/{run['id']}/transcript?last={count}"):
+        last.extend(lines_for({**about, "ts": event["at"], "type": event["type"], "data": event["data"]}))
+    access.write_lines(last)
 
 
 def _write_raw(client: Client, run: str, stream: str, follow: bool, lines: int | None) -> None:

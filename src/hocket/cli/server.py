@@ -1,7 +1,7 @@
 """``serve server notify setup``: the server in the foreground and the background, its notifications, its service.
 
-``server status`` and ``server stop`` never start a server. The files of ``setup service`` are the only ones that Hocket
-writes outside its home and the projects it works in.
+``server status`` and ``server stop`` never start a server. The files of ``setup`` are the only ones that Hocket writes
+outside its home and the projects it works in.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
+from hocket.cli.claude.setup import claude
 from hocket.cli.usage import FLAG, JSON, PORT, ArgumentError, Group, Option, command
 from hocket.client.startup import lock_held, read_lock, wait_unlocked
 from hocket.errors import ConfigError, Conflict, HocketError, ProgramNotFound, ServerUnreachable
@@ -419,7 +420,7 @@ def _remove_service(wanted: Service, as_json: bool) -> int:
 
 setup = Group(
     "Set up this machine for Hocket.",
-    {"service": service},
+    {"service": service, "claude": claude},
     "hocket setup service",
-    "hocket setup service --remove",
+    "hocket setup claude",
 )

@@ -9,7 +9,7 @@ from hocket.cli.format import NEEDS_YOU, STATUS_LABELS, display_width, format_ta
 from hocket.cli.question_prompt import fold, question_text, reply_commands
 from hocket.client import ENDED
 from hocket.views.names import agent_name
-from hocket.views.text import age, date_and_time, duration, one_line, terminal_output, time_of_day
+from hocket.views.text import age, date_and_time, duration, one_line, size_text, terminal_output, time_of_day
 
 Task = dict[str, Any]
 Record = dict[str, Any]
@@ -95,7 +95,7 @@ def task_lines(
     attachments = [
         line
         for one in task["attachments"]
-        for line in _join_parts([one_line(one["name"]), size(one["size"])], 2, 4, columns)
+        for line in _join_parts([one_line(one["name"]), size_text(one["size"])], 2, 4, columns)
     ]
     return [
         *_facts(task, columns, needs_you=asked is not None),
@@ -239,13 +239,6 @@ def _message(text: str, margin: int, columns: int | None, whole: bool) -> list[s
     cut = len(lines) > SHORT_LINES or shown != lines
     more = truncate(f"{' ' * margin}… (complete with -v)", columns or SHORT_WIDTH)
     return [*shown, more] if cut else shown
-
-
-def size(count: int) -> str:
-    """``512 B``, ``20 kB``, ``1.5 MB``."""
-    return (
-        f"{count} B" if count < 1024 else f"{count / 1024:.0f} kB" if count < 1024**2 else f"{count / 1024**2:.1f} MB"
-    )
 
 
 def queue_lines(items: list[dict[str, Any]], columns: int | None) -> list[str]:

@@ -24,9 +24,9 @@ from hocket.cli.format import (
     wrap,
     wrap_line,
 )
-from hocket.cli.plain import AGENT_COLUMNS, chain_line, group_bracket, lines_of, question_with_reply
+from hocket.cli.plain import AGENT_COLUMNS, chain_line, earlier, group_bracket, lines_of, question_with_reply
 from hocket.cli.question_prompt import QuestionPrompt, fold, question_text, reply_to
-from hocket.cli.watch import Event, RunDisplay, steady_now, wall_time
+from hocket.cli.watch import Event, Recent, RunDisplay, steady_now, wall_time
 from hocket.views.event_text import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 from hocket.views.run_view import HelperView, OpenQuestion, RunView, StepView
 from hocket.views.text import duration, one_line
@@ -47,9 +47,17 @@ class LiveDisplay(RunDisplay):
     tick = FRAME_SECONDS
 
     def __init__(
-        self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None, footer: str | None = None
+        self,
+        verbose: bool,
+        colour: bool,
+        keys: bool = False,
+        console: Console | None = None,
+        footer: str | None = None,
+        attached: str = "",
     ) -> None:
         self._verbose = verbose
+        self._attached = attached
+        """The keys of an attached view, which prints the output as well; otherwise empty."""
         self.colour = colour
         self.prompt = QuestionPrompt() if keys else None
         """Without it, each question is printed with the command that answers it."""
@@ -69,28 +77,59 @@ class LiveDisplay(RunDisplay):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, view: RunView, event: Event) -> None:
-        """Print and paint what an event changed."""
+    def begin(self, view: RunView, recent: Recent) -> None:
+        """Print the heading, the finished steps and the last lines; those of a run that has ended come first."""
+        self._print_heading(view)
+        if view.ended is None:
+            self._print_finished(view)
+        rows = [row for text, tone in recent.lines for row in self._output_rows(text, tone)]
+        room = max(1, self._console.height // 2)
+        if recent.is_cut or len(rows) > room:
+            self._print(Text(earlier(view), "dim"))
+        for row, is_whole in rows[-room:]:
+            self._print(row, whole=is_whole)
+        self._print_finished(view)
+        super().begin(view, recent)
+
+    def _print_heading(self, view: RunView) -> None:
         if not self._has_heading and view.steps:
             self._has_heading = True
             for line in heading(view):
                 self._print(line)
+
+    def _print_finished(self, view: RunView) -> None:
         for step in view.finish_earlier_steps():
             self._print(step_line(view, step, steady_now(), self._console.width))
+
+    def show(self, view: RunView, event: Event) -> None:
+        """Print and paint what an event changed."""
+        self._print_heading(view)
+        self._print_finished(view)
         tone = tone_of(event)
         if event["type"] == "question":
             self._add_question(view, event)
         elif event["type"] == "run.created" and event["run"] == view.root:
             pass  # the heading has the prompt
-        elif tone is not None and (self._verbose or tone in ALWAYS_PRINTED):
+        elif tone is not None and (self._verbose or self._attached or tone in ALWAYS_PRINTED):
             if event["type"] == "answer":
                 self._print_question(event["run"], event["data"]["id"])
+                self._print_unsent(event)
                 if self.prompt is not None and event["data"].get("key") in self.prompt.sent_keys:
                     event = {**event, "data": {**event["data"], "by": "you"}}
             for text in lines_of(view, event, self._verbose):
-                for row in wrap_line(text, self._console.width) if tone in ALWAYS_PRINTED else [text]:
-                    self._print(Text(row, style=TONES[tone]), whole=tone in ALWAYS_PRINTED)
+                for row, is_whole in self._output_rows(text, tone):
+                    self._print(row, whole=is_whole)
         self._paint(view)
+
+    def _output_rows(self, text: str, tone: str) -> list[tuple[Text, bool]]:
+        """The rows of a line of the log, and whether they are to stay whole.
+
+        That is so for notices, and for what agents say where that is what a person came for.
+        """
+        is_output = tone == SAID and bool(self._attached)
+        is_whole = is_output or tone in ALWAYS_PRINTED
+        rows = wrap_line(text, self._console.width) if is_whole else [text]
+        return [(Text(row, style="" if is_output else TONES[tone]), is_whole) for row in rows]
 
     def _add_question(self, view: RunView, event: Event) -> None:
         """Show a question in the prompt, else print it; the first of several open ones rings the bell."""
@@ -110,6 +149,14 @@ class LiveDisplay(RunDisplay):
             text = f"? {question.asked_by} {question_text(question.data)}"
             self._console.print(question_block(text, "", self._console.width), overflow="fold")
 
+    def _print_unsent(self, answer: Event) -> None:
+        """Tell a person who is typing an answer that the question has another one."""
+        prompt = self.prompt
+        if prompt is None or prompt.question is None or prompt.is_sending or not prompt.is_typing:
+            return
+        if (prompt.question.run, prompt.question.data["id"]) == (answer["run"], answer["data"]["id"]):
+            self.say("the question was answered elsewhere; what you typed was not sent")
+
     def idle(self, view: RunView) -> None:
         """Repaint: times advance."""
         self._paint(view)
@@ -121,6 +168,10 @@ class LiveDisplay(RunDisplay):
     def offer_keys(self, view: RunView, text: str) -> None:
         """Show at once, in place of the footer, what keys do now."""
         self._offer = text
+        self.repaint(view)
+
+    def repaint(self, view: RunView) -> None:
+        """Paint, however short a time ago that was done."""
         self._painted_at = 0.0
         self._paint(view)
 
@@ -137,13 +188,17 @@ class LiveDisplay(RunDisplay):
         self._painted_at = now
         columns, rows, at = self._console.width, self._console.height, steady_now()
         prompt: list[str] = []
+        panel = self.panel(columns) if self.panel is not None else []
         if self.prompt is not None:
-            limit = max(2 if rows > 3 else 1, rows // 3)  # leaves room for keys and footer
-            prompt = self.prompt.lines(columns, limit, at, rows, muted=bool(self._offer))
+            left = max(1, rows - len(panel))
+            limit = max(2 if left > 3 else 1, left // 3)  # leaves room for keys and footer
+            prompt = self.prompt.lines(columns, limit, at, left, muted=bool(self._offer or panel))
             if self.prompt.question is not None and self.prompt.is_cut:
                 # It does not fit, perhaps only after a resize.
                 self._print_question(self.prompt.question.run, self.prompt.question.data["id"])
-        self._live.update(frame(view, at, columns, self._footer, prompt, rows, self._offer), refresh=True)
+        keys = "" if panel else self._attached or KEYS
+        picture = frame(view, at, columns, self._footer, prompt, rows, self._offer, panel, keys)
+        self._live.update(picture, refresh=True)
 
 
 def heading(view: RunView) -> list[Text]:
@@ -173,8 +228,10 @@ def frame(
     prompt: Sequence[str] = (),
     rows: int = 1000,
     offer: str = "",
+    panel: Sequence[str] = (),
+    keys: str = KEYS,
 ) -> Table:
-    """The block: unfinished steps, the question prompt, and the footer, which always has room."""
+    """The block: unfinished steps, the question prompt, the panel, and the footer, which always has room."""
     lines: list[Text] = []
     for step in view.steps:
         if not step.is_reported:
@@ -186,18 +243,19 @@ def frame(
         waits = f"{STATUS_LABELS['parked'][0]}  {parking(view.parked, at)}{left}"
         lines.append(Text(truncate(waits, columns), TONES[NOTICE]))
     elapsed = duration(None if view.started_at is None else now - view.started_at)
-    line = "  ·  ".join([elapsed, *_usage_parts(view), offer or footer or KEYS])
+    line = "  ·  ".join([elapsed, *_usage_parts(view), *filter(None, [offer or footer or keys])])
     bottom = [Text(truncate(line, columns), style="bold" if offer or footer else "dim")]
     if offer and display_width(line) > columns:
         bottom = [Text(part, style="bold") for part in wrap(offer, columns)]
-    room = max(0, rows - len(prompt) - len(bottom) - 1)
+    room = max(0, rows - len(prompt) - len(panel) - len(bottom) - 1)
     if len(lines) > room:
         # The first lines are those of running steps.
         more = Text(f"·  … {len(lines) - room + 1} more", "dim")
         lines = [*lines[: room - 1], more] if room else []
     grid = Table.grid()
     grid.add_column(no_wrap=True, overflow="ellipsis")
-    for row in [*lines, *(Text(line, TONES[ALERT]) for line in prompt), *bottom][-rows:]:
+    asked = (Text(line, TONES[ALERT]) for line in prompt)
+    for row in [*lines, *asked, *map(Text, panel), *bottom][-rows:]:
         grid.add_row(row)
     return grid
 
@@ -217,7 +275,7 @@ def _usage_parts(view: RunView) -> list[str]:
 def step_line(view: RunView, step: StepView, now: float, columns: int) -> Text:
     """One step: glyph, name, iteration, time, usage, last output, and how long ago that was."""
     is_active = bool(step.gate) or step.status == "running"
-    glyph = "·" if step.status == "pending" else STATUS_LABELS.get(step.status, "·")[0]
+    glyph = "·" if step.status == "pending" else STATUS_LABELS.get(step.state(), "·")[0]
     if step.question:
         glyph = NEEDS_YOU[0]
     elif is_active:

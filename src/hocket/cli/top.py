@@ -568,7 +568,8 @@ class Screen:
         else:
             agent, said = self.runs.last_words(run["id"])
             text = one_line(terminal_output(str(run.get("error") or said)))
-            text, style = f"{agent}: {text}" if run["kind"] != "leaf" and text else text, ""
+            is_own = run["kind"] == "leaf" and agent in ("", agent_name(str(run["agent"])))
+            text, style = text if is_own or not text else f"{agent}: {text}", ""
         title = f" {run['number']} {agent_name(str(run['agent']))}  {one_line(str(run.get('cwd') or ''))} "
         rows = fold(text, columns - 2)
         if len(rows) > 3:

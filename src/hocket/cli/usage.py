@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from hocket.cli.format import parse_count, parse_dollars, parse_duration, parse_since
+from hocket.cli.format import parse_count, parse_days, parse_dollars, parse_duration, parse_since
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
 from hocket.errors import UsageError
+from hocket.input_limits import parse_size
 
 Kind = str | tuple[str, ...]
 """One of the kinds below, or the values to choose from."""
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
+DAYS, SIZE = "days", "size"
 AGENTS = "agents"
 """Completed to the addresses of agents."""
 RUNS, LIVE_RUNS = "runs", "live runs"
@@ -158,6 +160,7 @@ COMMANDS = {
     "agents": ("hocket.cli.agents:agents", "List the agents that can run here."),
     "chains": ("hocket.cli.chains:chains", "List the chains of the configuration."),
     "show": ("hocket.cli.runs:show", "Show one run in detail."),
+    "attach": ("hocket.cli.run:attach", "Watch a run that was started elsewhere, with keys."),
     "logs": ("hocket.cli.runs:logs", "Print the output of a run."),
     "diff": ("hocket.cli.runs:diff", "Show what a run has changed."),
     "wait": ("hocket.cli.runs:wait", "Wait for a run and exit with its code."),
@@ -165,19 +168,22 @@ COMMANDS = {
     "inbox": ("hocket.cli.inbox:inbox", "List the open questions of agents."),
     "answer": ("hocket.cli.inbox:answer", "Answer a question of an agent."),
     "ask": ("hocket.cli.inbox:ask", "Ask the user a question from inside a run."),
+    "import": ("hocket.cli.runs:import_", "Import a session that Hocket did not start."),
     "resume": ("hocket.cli.inbox:resume", "Resume a session or a chain that has ended."),
     "stop": ("hocket.cli.runs:stop", "Stop runs and all their processes."),
     "worktrees": ("hocket.cli.chains:worktrees", "List and remove the git worktrees of chains."),
+    "gc": ("hocket.cli.doctor:gc", "Remove old runs from the history."),
     "task": ("hocket.cli.task:task", "Create, show and manage tasks."),
     "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent and print its final message."),
     "trust": ("hocket.cli.trust:trust", "Review and approve the agents and settings of a project."),
     "rehearse": ("hocket.cli.rehearse:rehearse", "Rehearse a chain with scripted agents, at no cost."),
     "demo": ("hocket.cli.rehearse:demo", "Run a one-minute tour in a temporary directory."),
     "mcp": ("hocket.cli.mcp:mcp", "Serve MCP, for agents that start other agents."),
+    "hook": ("hocket.cli.claude.hook:hook", "Answer a hook of an agent's CLI."),
     "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
     "server": ("hocket.cli.server:server", "Show or stop the background server."),
     "notify": ("hocket.cli.server:notify", "Test the command that notifies you."),
-    "setup": ("hocket.cli.server:setup", "Start the server at login."),
+    "setup": ("hocket.cli.server:setup", "Start the server at login, or set up your own Claude sessions."),
     "doctor": ("hocket.cli.doctor:doctor", "Check the installation and configuration."),
     "completion": ("hocket.cli.completion:completion", "Print a shell completion script."),
     "help": ("hocket.cli.dispatch:help", "Show the help of a command."),
@@ -321,6 +327,8 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     SECONDS: (parse_duration, "use a duration such as 90, 90s, 10m or 2h"),
     DOLLARS: (parse_dollars, "use an amount in USD such as 5 or 0.50"),
     COUNT: (parse_count, "use a whole number from 1"),
+    DAYS: (parse_days, "use a number of days such as 30 or 0.5"),
+    SIZE: (parse_size, "use a size such as 500MB or 10GB"),
     SINCE: (
         # Only checked: it is relative to the time at which the command runs.
         lambda text: None if parse_since(text, 0.0) is None else text,

@@ -6,6 +6,7 @@ What is drawn belongs to the displays in ``plain`` and ``terminal``.
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import re
 import select
@@ -15,16 +16,18 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from hocket.cli import access
-from hocket.cli.question_prompt import QuestionPrompt
+from hocket.cli.format import truncate
+from hocket.cli.question_prompt import ENTER, MAX_MESSAGE, MESSAGE, QuestionPrompt, TextInput
 from hocket.client import Client
 from hocket.errors import HocketError, ServerUnreachable
+from hocket.views.event_text import wants_text
 from hocket.views.run_view import RunView
 
 Event = dict[str, Any]
@@ -43,6 +46,17 @@ SEND_ATTEMPTS = 600
 NOT_ENDED = "the event stream ended before the run"
 
 
+class Recent(NamedTuple):
+    """The last lines of a run's log, for a person who begins to watch now. Open questions are not among them."""
+
+    lines: Sequence[tuple[str, str]]
+    """Text and tone."""
+    is_cut: bool
+    """True if there were more lines."""
+    seq: int
+    """The number of the last event."""
+
+
 class RunDisplay:
     """Shows a watched run. This one shows nothing."""
 
@@ -51,6 +65,8 @@ class RunDisplay:
     """How often, in seconds, ``idle`` is called while nothing happens."""
     prompt: QuestionPrompt | None = None
     """Answers questions by keys, if the display does that."""
+    panel: Callable[[int], list[str]] | None = None
+    """The lines above the footer, by width: a text that is typed, or an explanation of keys."""
 
     def __enter__(self) -> Self:
         return self
@@ -58,8 +74,17 @@ class RunDisplay:
     def __exit__(self, *_: object) -> None:
         """Remove what is drawn."""
 
+    def begin(self, view: RunView, recent: Recent) -> None:
+        """Show a run that is watched from now on: its last lines and its open questions."""
+        for question in view.questions.values():
+            asked = {"type": "question", "run": question.run, "ts": wall_time(question.since), "data": question.data}
+            self.show(view, asked)
+
     def show(self, view: RunView, event: Event) -> None:
         """Show an event that the view has already."""
+
+    def repaint(self, view: RunView) -> None:
+        """Show at once what a key has changed."""
 
     def idle(self, view: RunView) -> None:
         """Show that time passes."""
@@ -236,21 +261,23 @@ class Keyboard:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unfinished = ""
 
-    def pressed(self) -> list[str]:
-        """The keys since the last call.
-
-        The first call opens the terminal and keeps what was typed before: no key may get lost between an offer on the
-        screen and this call.
-        """
+    def take(self) -> bool:
+        """Switch the terminal to single keys that it does not echo; what was typed before is kept."""
         if self._terminal is None:
             self._open()
         if self._terminal is None or not _is_foreground(self._terminal):
-            return []
+            return False
         try:
             # A shell that suspended us has set its own mode.
             if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
                 tty.setcbreak(self._terminal, termios.TCSADRAIN)
         except termios.error:
+            return False
+        return True
+
+    def pressed(self) -> list[str]:
+        """The keys since the last call."""
+        if not self.take() or self._terminal is None:
             return []
         has_more = bool(select.select([self._terminal], [], [], 0)[0])
         return self.split(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
@@ -302,30 +329,69 @@ def _is_foreground(terminal: int) -> bool:
         return False
 
 
-class KeyboardControl:
+class AnswerPost:
+    """Sends the answers that keys give to questions, one at a time."""
+
+    def __init__(self, client: Client, display: RunDisplay) -> None:
+        self._client = client
+        self._display = display
+        self._post: BackgroundPost | None = None
+
+    def press(self, prompt: QuestionPrompt, keys: Sequence[str], view: RunView) -> None:
+        """Apply keys to the question that is shown, and send the answer that they complete."""
+        reply = prompt.press(keys, view, time.monotonic())
+        if reply is not None and prompt.question is not None:
+            self._post = BackgroundPost(self._client, f"/api/runs/{prompt.question.run}/answer", reply)
+            prompt.sent_keys.add(self._post.key)
+
+    def check(self) -> None:
+        """Show why the last answer was refused, also if its question was meanwhile answered elsewhere."""
+        if self._post is None or self._post.error is None:
+            return
+        error, prompt, self._post = self._post.error, self._display.prompt, None
+        if prompt is not None and prompt.is_sending:
+            prompt.fail(error.message)
+        else:
+            self._display.say(error.message)
+
+
+class RunControl:
+    """What a person may do to a run that is watched. Here nothing."""
+
+    tick = math.inf
+    """How often, in seconds, ``poll`` has to be called."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the terminal's settings."""
+
+    def poll(self, view: RunView) -> None:
+        """Handle what was pressed since the last call."""
+
+
+class KeyboardControl(RunControl):
     """Applies keys: to the offer that the first Ctrl-C makes, and to the question prompt."""
 
     def __init__(
         self, client: Client, display: RunDisplay, signals: SignalHandler, keyboard: Keyboard | None = None
     ) -> None:
+        self.tick = KEYS_TICK if signals.on_terminal else math.inf
         self._client = client
         self._display = display
         self._signals = signals
         self._keyboard = keyboard or Keyboard()
         self._is_offered = False
-        self._answer: BackgroundPost | None = None
-        """The last answer that was sent."""
-
-    def __enter__(self) -> KeyboardControl:
-        return self
+        self._answers = AnswerPost(client, display)
 
     def __exit__(self, *_: object) -> None:
         self._keyboard.close()
 
     def poll(self, view: RunView) -> None:
-        """Handle what was pressed since the last call."""
         signals, prompt = self._signals, self._display.prompt
         self._update_offer(view)
+        self._answers.check()
         if self._is_offered or (prompt is not None and prompt.question is not None and signals.code is None):
             keys = self._keyboard.pressed()
             # Ctrl-C discards earlier input, so if it came meanwhile, these keys are meant for its offer.
@@ -334,7 +400,7 @@ class KeyboardControl:
                 for key in keys:
                     self._handle_offer(key.lower())
             elif prompt is not None and signals.code is None:
-                self._answer_question(prompt, view, keys)
+                self._answers.press(prompt, keys, view)
         else:
             self._keyboard.close()
         if signals.error:
@@ -344,6 +410,8 @@ class KeyboardControl:
         signals = self._signals
         if signals.is_offering != self._is_offered:
             self._is_offered = signals.is_offering
+            if self._is_offered:
+                self._keyboard.take()  # An echo of the key would move the view that shows the offer.
             self._display.offer_keys(view, KEY_OFFER if self._is_offered else STOPPING if signals.code else "")
 
     def _handle_offer(self, key: str) -> None:
@@ -354,13 +422,126 @@ class KeyboardControl:
         elif key in ("\r", "\n"):
             self._signals.is_offering = False
 
-    def _answer_question(self, prompt: QuestionPrompt, view: RunView, keys: list[str]) -> None:
-        if prompt.is_sending and self._answer is not None and self._answer.error is not None:
-            prompt.fail(self._answer.error.message)
-        reply = prompt.press(keys, view, time.monotonic())
-        if reply is not None and prompt.question is not None:
-            self._answer = BackgroundPost(self._client, f"/api/runs/{prompt.question.run}/answer", reply)
-            prompt.sent_keys.add(self._answer.key)
+
+# --- Attaching ----------------------------------------------------------------------------------------------
+
+ATTACH_KEYS = "m message · i interrupt · q leave · ? keys"
+NO_KEYS = "^C leaves, the run continues"
+"""Where standard input is not the terminal."""
+ATTACH_HELP = (
+    ("a A d t 1-9 n", "answer the question that is shown"),
+    ("m", "send a message to the agent"),
+    ("i", "interrupt the agent's turn"),
+    ("q Ctrl-C", "leave; the run continues"),
+    ("Ctrl-Z", "suspend; fg continues"),
+)
+ANY_KEY = "any key: back"
+
+
+def leave_on_signals(on_terminal: bool) -> None:
+    """Have signals end this client and not the run; on a terminal Ctrl-C is the same as the key to leave."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise ClientExit(DETACHED if number == signal.SIGINT and on_terminal else 128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # nohup ignores SIGHUP, and that has to stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, leave)
+
+
+class AttachControl(RunControl):
+    """The keys of ``hocket attach``: they answer, send a message, interrupt, leave, and explain themselves."""
+
+    tick = KEYS_TICK
+
+    def __init__(self, client: Client, display: RunDisplay, keyboard: Keyboard | None = None) -> None:
+        self._client = client
+        self._display = display
+        self._keyboard = keyboard or Keyboard()
+        self._answers = AnswerPost(client, display)
+        self._input: TextInput | None = None
+        """The message that is being typed."""
+        self._posts: list[tuple[BackgroundPost, str]] = []
+        """What was sent, each with its text if it is a message."""
+        self._shows_help = False
+
+    def __exit__(self, *_: object) -> None:
+        self._keyboard.close()
+
+    def poll(self, view: RunView) -> None:
+        self._answers.check()
+        self._check_posts()
+        if keys := self._keyboard.pressed():
+            self._press(keys, view)
+            self._display.panel = self._panel if self._input is not None or self._shows_help else None
+            self._display.repaint(view)
+
+    def _panel(self, columns: int) -> list[str]:
+        if self._input is not None:
+            return self._input.lines(columns)
+        return [*(truncate(f"  {keys:<15}{text}", columns) for keys, text in ATTACH_HELP), truncate(ANY_KEY, columns)]
+
+    def _press(self, keys: list[str], view: RunView) -> None:
+        prompt = self._display.prompt
+        if self._input is not None:
+            self._type(self._input, keys, view)
+        elif self._shows_help:
+            self._shows_help = False
+        elif prompt is not None and prompt.is_typing:
+            self._answers.press(prompt, keys, view)
+        elif keys[0] == "m":
+            self._begin_message(view, keys[1:])
+        elif keys == ["i"]:
+            self._interrupt(view)
+        elif keys == ["q"]:
+            raise ClientExit(DETACHED)
+        elif keys == ["?"]:
+            self._shows_help = True
+        elif prompt is not None and prompt.question is not None:
+            is_begun = keys == ["a"] and wants_text(prompt.question.data)
+            self._answers.press(prompt, ["t"] if is_begun else keys, view)
+
+    def _begin_message(self, view: RunView, keys: list[str]) -> None:
+        if self._listener(view) is not None:
+            self._input = TextInput(MESSAGE, MAX_MESSAGE, pasting=True)
+            self._type(self._input, keys, view)
+
+    def _type(self, typed: TextInput, keys: list[str], view: RunView) -> None:
+        end = typed.take(keys)
+        if end:
+            self._input = None
+        text = typed.text.strip()
+        if end == ENTER and text and (run := self._listener(view)) is not None:
+            self._send(run, {"text": text})
+
+    def _interrupt(self, view: RunView) -> None:
+        run = self._listener(view)
+        if run is not None:
+            self._send(run, {"interrupt": True})
+
+    def _listener(self, view: RunView) -> str | None:
+        """The run of the agent that is at work; without exactly one it is said why there is none."""
+        steps = view.listening_steps()
+        if len(steps) == 1:
+            return steps[0].run
+        names = " · ".join(f"hocket attach {view.processes[step.run].number}" for step in steps if step.run)
+        self._display.say(f"several agents are at work: {names}" if names else "no agent is at work now")
+        return None
+
+    def _send(self, run: str, body: dict[str, Any]) -> None:
+        post = BackgroundPost(self._client, f"/api/runs/{run}/messages", body)
+        self._posts.append((post, body.get("text", "")))
+
+    def _check_posts(self) -> None:
+        for post, text in self._posts:
+            if post.error is None:
+                continue
+            self._display.say(" · ".join(part for part in (post.error.message, post.error.hint) if part))
+            if text and self._input is None:
+                self._input = TextInput(MESSAGE, MAX_MESSAGE, text=text, pasting=True)
+                self._display.panel = self._panel
+        self._posts = [(post, text) for post, text in self._posts if post.error is None]
 
 
 # --- Following ----------------------------------------------------------------------------------------------
@@ -381,13 +562,13 @@ def watch(
     client: Client,
     view: RunView,
     display: RunDisplay,
-    signals: SignalHandler,
+    control: RunControl,
     is_last: Callable[[Event, str], bool] = ends_run,
+    after: int = 0,
 ) -> Event:
-    """Show a run up to its last event, and return that."""
-    tick = min(display.tick, KEYS_TICK) if signals.on_terminal else display.tick
-    with display, KeyboardControl(client, display, signals) as keyboard:
-        for event in client.follow_ticking(view.root, tick):
+    """Show a run from the event after ``after`` up to its last one, and return that."""
+    with display, control:
+        for event in client.follow_ticking(view.root, min(display.tick, control.tick), after):
             if event is not None:
                 view.add(event)
                 display.show(view, event)
@@ -395,7 +576,7 @@ def watch(
                     return event
             else:
                 display.idle(view)
-                keyboard.poll(view)
+                control.poll(view)
     raise AssertionError(NOT_ENDED)
 
 

@@ -102,6 +102,11 @@ def _private_folder(environ: Environ, name: str) -> str:
     return folder
 
 
+def claude_directory(environ: Environ = OWN_ENVIRONMENT) -> str:
+    """Return the directory of the user's own settings and definitions of Claude."""
+    return environ.get("CLAUDE_CONFIG_DIR") or os.path.join(home_directory(environ), ".claude")
+
+
 # --- Configuration files ------------------------------------------------------------------------------------
 
 
@@ -175,6 +180,22 @@ def caller(environ: Environ = OWN_ENVIRONMENT) -> CallingRun:
     return CallingRun(*(environ.get(f"HOCKET_{field.upper()}") or None for field in CallingRun._fields))
 
 
+def calling_session(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str | int]:
+    """Return the session of an agent's CLI that this process was started by, and the process of that, as far as known.
+
+    The keys are those of a start request.
+    """
+    session, pid = environ.get("CLAUDE_CODE_SESSION_ID", ""), environ.get("CLAUDE_PID", "")
+    if not caller(environ).run:  # Within a run the variable names the parent of that run, which is recorded already.
+        pid = pid or environ.get(_PARENT_PID, "")
+    found: dict[str, str | int] = {}
+    if 0 < len(session) <= 256 and session.isprintable():
+        found["caller_session"] = session
+    if pid.isascii() and pid.isdigit() and 0 < len(pid) < 10 and int(pid) > 0:
+        found["caller_pid"] = int(pid)
+    return found
+
+
 def process_environment(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
     """Return a copy of the whole environment, for a child process that is Hocket itself."""
     return dict(environ)
@@ -244,15 +265,27 @@ _OF_PROVIDER: Mapping[str, Sequence[str]] = {
     "cursor": ["CURSOR_*"],
     "gemini": ["GEMINI_*", "GOOGLE_*"],
 }
+REGISTRY_VARIABLE = "CLAUDE_RUNNER_REGISTRY_PATH"
+"""Names the registry file of a run to its agent."""
+MODEL_VARIABLE = "CLAUDE_RUNNER_MODEL"
+"""Names the model of an agent, which is the default of those that it starts."""
+_PARENT_PID = "CLAUDE_PARENT_PID"
 _NEVER = (
     *("CLAUDECODE", "AI_AGENT", "CLAUDE_PID", "CLAUDE_EFFORT", "CLAUDE_CODE_SESSION_*"),
     *("CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH"),
     *("CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX*", "CODEX_CI"),
-    *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*"),
+    *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*", REGISTRY_VARIABLE, _PARENT_PID),
 )
 """Variables that mark the caller's own session, or that only the engine sets; no configuration passes them on."""
-_PROGRAMS = ("HOCKET_CLAUDE", "HOCKET_CODEX", "HOCKET_CURSOR_AGENT")
-"""Variables that name the program of a CLI."""
+SESSION_PLACES = ("HOME", "CLAUDE_CONFIG_DIR")
+"""Variables that decide where CLIs keep their sessions."""
+RUNTIMES: Mapping[str, str] = {
+    "claude": "HOCKET_CLAUDE",
+    "codex": "HOCKET_CODEX",
+    "cursor": "HOCKET_CURSOR_AGENT",
+}
+"""The CLIs that a definition can run with, by the names of their providers; each with the variable that names another
+program for it."""
 
 
 def caller_environment(extra_names: Iterable[str] = (), environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
@@ -261,9 +294,15 @@ def caller_environment(extra_names: Iterable[str] = (), environ: Environ = OWN_E
     return _allowed(environ, [*_BASE, *every_cli, *extra_names]) | named_programs(environ)
 
 
+def session_places(cwd: str, environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
+    """Return the variables that decide where CLIs keep their sessions, with absolute paths."""
+    found = {name: environ[name] for name in SESSION_PLACES if environ.get(name) and is_text(environ[name])}
+    return {name: os.path.join(cwd, path) for name, path in found.items()}
+
+
 def named_programs(env: Environ) -> dict[str, str]:
     """Return the variables that name the programs of CLIs. Starts by a run use the same ones."""
-    return {name: env[name] for name in _PROGRAMS if name in env and is_text(env[name])}
+    return {name: env[name] for name in RUNTIMES.values() if name in env and is_text(env[name])}
 
 
 def program_places(environ: Environ = OWN_ENVIRONMENT) -> dict[str, str]:
@@ -307,6 +346,8 @@ ON_LOST = ("ask", "retry")
 """What happens after an iteration whose outcome is unknown."""
 CROSS_SESSION = ("refuse", "hold", "accept")
 """What happens to messages from other Claude sessions, the default first."""
+DELEGATE = "hocket"
+"""Calls of sub-agents become runs. Without it they are left to the agent's CLI."""
 ISOLATION = ("none", "worktree")
 """Where a step of a chain works: in the user's directory, or in a git worktree of its own."""
 BYPASS = "bypassPermissions"

@@ -15,6 +15,7 @@ from hocket.config.settings import (
     ChainConfig,
     ClaudeConfig,
     Config,
+    Keep,
     Limits,
     WiderMode,
     is_wider,
@@ -55,6 +56,7 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
         },
         _merged(part.chains for part in parts),
         Limits(**_merged(part.limits for part in parts)),
+        Keep(**_merged(part.keep for part in parts)),
         env_pass=tuple(dict.fromkeys(name for part in parts for name in part.env_pass)),
         claude=ClaudeConfig(**_merged(part.claude for part in parts)),
         files=tuple(part.file.path for part in parts),
@@ -63,11 +65,16 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
         ignored=tuple(setting for part in parts for setting in part.ignored),
         projects=projects,
         home=home,
+        # A project's file must not send a model elsewhere than the user does.
+        models=tuple(rule for part in sorted(parts, key=lambda one: bool(one.file.project)) for rule in part.models),
         own_agents=_merged(part.agents for part in own),
         own_mode=own_mode,
         wider_modes=tuple(_wider_modes(parts, own_mode)),
         users_home=user,
         user_config_dir=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
+        # A project cannot lift the user's rule.
+        require_model=any(part.require_model for part in parts),
+        registry_file=next((part.registry_file for part in parts if part.registry_file is not None), None),
         **_merged(part.run for part in parts),
         **_merged(part.notify for part in parts),
     )

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, ConfigFile, may_be_passed
-from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Limits, StepConfig, suggestion
+from hocket.config import (
+    CROSS_SESSION,
+    DELEGATE,
+    ISOLATION,
+    ON_LOST,
+    ON_QUESTION,
+    PERMISSION_MODES,
+    RUNTIMES,
+    ConfigFile,
+    may_be_passed,
+)
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Limits, ModelRule, StepConfig, suggestion
 from hocket.config.structure import excess
 from hocket.errors import ConfigError
-from hocket.input_limits import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
+from hocket.input_limits import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, parse_size, whole
 
+REGISTRY_FILE = ".active-pids.json"
+"""The name of a project's registry file where the configuration gives none."""
+MAX_PATTERN = 200
+"""Characters of a pattern of models."""
 MAX_GRACE = 120
 """In seconds. The caller of a stop waits that long."""
 
@@ -33,6 +48,14 @@ def _is_marker(value: object) -> bool:
 
 def _is_folder(value: str) -> bool:
     return (value == "~" or value.startswith(("/", "~/"))) and "\0" not in value
+
+
+def _is_registry_file(value: object) -> bool:
+    """True for a flag, or the path of a JSON file below the project."""
+    if not _is_filled(value):
+        return isinstance(value, bool)
+    *folders, name = str(value).split("/")
+    return name.endswith(".json") and not {"", ".", ".."} & {*folders, name}
 
 
 def _integer(least: int, most: int, expected: str) -> _Kind:
@@ -92,6 +115,7 @@ _KINDS: _Fields = {
     "cross_session": _one_of(*CROSS_SESSION),
     "default_prompt": _TEXT,
     "default_prompt_file": _FILLED,
+    "delegate": _one_of(DELEGATE),
     "description": _TEXT,
     "failures": _TIMES,
     "gate_timeout": _DURATION,
@@ -109,6 +133,7 @@ _KINDS: _Fields = {
     "prompt": _TEXT,
     "prompt_file": _FILLED,
     "prompt_via": _one_of("arg", "stdin"),
+    "runtime": _one_of(*RUNTIMES),
     "steps": _STEPS,
     "timeout": _DURATION,
     "until": _Kind(_is_filled, "a shell command"),
@@ -132,6 +157,11 @@ _SECTIONS: Mapping[str, _Fields] = {
         "max_output_mb": _AT_LEAST_ONE,
         "estimate_usd_per_mtok": _number(0, 1e9, "an amount in USD of at least 0"),
     },
+    "keep": {
+        "days": _number(0.001, 1e6, "a number of days above 0"),
+        "runs": _AT_LEAST_ONE,
+        "bytes": _Kind(lambda value: bool(parse_size(value)), 'a size of at least 1 byte, such as "10 GB"'),
+    },
     "run": {
         "stop_grace": _number(0, MAX_GRACE, f"a number of seconds from 0 to {MAX_GRACE}"),
         "marker": _MARKER,
@@ -140,13 +170,18 @@ _SECTIONS: Mapping[str, _Fields] = {
         "pass": _list_of(may_be_passed, "a list of variables, none of them reserved by Hocket or an agent's session")
     },
     "claude": _settable(ClaudeConfig._fields),
+    "spawn": {"require_model": _FLAG},
     "notify": {"command": _Kind(_is_argv, "a list with a program (a name, or a path from / or ~/) and its arguments")},
     "trust": {"folders": _list_of(_is_folder, "a list of folders, each absolute or beginning with ~/")},
 }
-_USERS_OWN = ("limits", "trust")
+_USERS_OWN = ("limits", "keep", "trust")
 """Sections that a project must not have: it could only raise its own limits, as with ``cross_session``."""
 _JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE, "projects": _TABLE}
-_TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
+_TOML_TOP: _Fields = {
+    **_JSON_TOP,
+    **dict.fromkeys((*_SECTIONS, "models"), _TABLE),
+    "registry_file": _Kind(_is_registry_file, "true, false, or a relative path without .. that ends in .json"),
+}
 
 
 _Spelling = Callable[[str], str]
@@ -167,7 +202,8 @@ def _table(raw: Any, fields: _Fields, where: str, spell: _Spelling) -> dict[str,
     table = {}
     for key, value in raw.items():
         if key not in names:
-            raise ConfigError(f'{where}: unknown key "{key}"', suggestion(key, names))
+            at_top = "it belongs at the top of hocket.toml, before the first [...]" if key == "registry_file" else None
+            raise ConfigError(f'{where}: unknown key "{key}"', at_top or suggestion(key, names))
         kind = fields[names[key]]
         if not kind.fits(value):
             raise _wrong_value(f'{where}, "{key}"', kind, value)
@@ -191,11 +227,16 @@ class ParsedFile(NamedTuple):
     chains: Mapping[str, ChainConfig]
     projects: Mapping[str, str]
     limits: Mapping[str, Any]
+    keep: Mapping[str, Any]
     run: Mapping[str, Any]
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]
+    require_model: bool
     trusted_folders: tuple[str, ...]
     notify: Mapping[str, Any]
+    models: tuple[ModelRule, ...]
+    registry_file: str | None
+    """The path of the project's registry file, without links, if it has one."""
     ignored: tuple[str, ...]
     """Settings that have no effect in this file, each with its file and the reason."""
 
@@ -241,13 +282,46 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
         {name: _chain(file, name, value, spell) for name, value in top.get("chains", {}).items()},
         projects,
         sections["limits"],
+        sections["keep"] | {name: parse_size(size) for name, size in sections["keep"].items() if name == "bytes"},
         sections["run"],
         sections["env"].get("pass", ()),
         sections["claude"],
+        sections["spawn"].get("require_model", False),
         tuple(user + folder[1:] if folder.startswith("~") else folder for folder in folders),
         _with_program(sections["notify"], user),
+        tuple(_model_rules(file, top.get("models", {}))),
+        _registry_file(file, top.get("registry_file", False)),
         tuple(ignored),
     )
+
+
+def _model_rules(file: ConfigFile, table: Mapping[str, Any]) -> Iterator[ModelRule]:
+    where, kind = f"{file.path}: [models]", _KINDS["runtime"]
+    for pattern, runtime in table.items():
+        if not _is_filled(pattern) or len(pattern) > MAX_PATTERN:
+            raise ConfigError(f"{where}: not a pattern of at most {MAX_PATTERN} characters: {pattern[:60]!r}")
+        if not kind.fits(runtime):
+            error = _wrong_value(f'{where}, "{pattern}"', kind, runtime)
+            error.hint = "a pattern with a dot is written in quotes" if isinstance(runtime, dict) else None
+            raise error
+        yield ModelRule(pattern, runtime, file.path, file.project)
+
+
+def _registry_file(file: ConfigFile, value: bool | str) -> str | None:
+    """Return the path of a project's registry file, which must be inside the project after following links."""
+    if value is False:
+        return None
+    if file.project is None:
+        raise ConfigError(f"{file.path}: registry_file is not allowed here", "set it in the hocket.toml of a project")
+    project = os.path.realpath(file.project)
+    path = os.path.join(project, REGISTRY_FILE if value is True else value)
+    folder = os.path.dirname(path)
+    if os.path.realpath(folder) != folder:
+        raise ConfigError(
+            f"{file.path}: registry_file: {folder} leads through a symbolic link to {os.path.realpath(folder)}",
+            "name a file in the project itself",
+        )
+    return path
 
 
 def _with_program(notify: dict[str, Any], user: str) -> dict[str, Any]:

@@ -24,6 +24,14 @@ class Limits(NamedTuple):
     """Price of a million tokens where an agent does not report its cost."""
 
 
+class Keep(NamedTuple):
+    """Which ended runs `hocket gc` keeps; only the user's own configuration says so. None is no limit."""
+
+    days: float | None = None
+    runs: int | None = None
+    bytes: int | None = None
+
+
 class ClaudeConfig(NamedTuple):
     """Defaults for Claude runs."""
 
@@ -36,10 +44,23 @@ class ClaudeConfig(NamedTuple):
     mcp: bool = True
     """Give agents Hocket's MCP server."""
     cross_session: str = CROSS_SESSION[0]
+    delegate: str | None = None
+    """``DELEGATE`` if calls of sub-agents become runs."""
 
 
 DEFAULT_PERMISSION_MODE = ClaudeConfig().permission_mode
 """The widest mode that still asks before it runs a command."""
+
+
+class ModelRule(NamedTuple):
+    """Which CLI runs the definitions whose model matches a pattern."""
+
+    pattern: str
+    """With ``*`` and ``?``; upper and lower case are the same."""
+    runtime: str
+    source: str
+    project: str | None = None
+    """The folder whose file defines it; None for the user's."""
 
 
 class AgentConfig(NamedTuple):
@@ -54,10 +75,13 @@ class AgentConfig(NamedTuple):
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
+    delegate: str | None = None
     project: str | None = None
     """The folder whose file defines it; None for the user's."""
     member: tuple[str, str] | None = None
     """Instead of a path: a project, by name or path, and the name of an agent there."""
+    runtime: str | None = None
+    """The CLI that runs the definition."""
 
 
 class StepConfig(NamedTuple):
@@ -121,6 +145,7 @@ class Config(NamedTuple):
     agents: Mapping[str, AgentConfig] = MappingProxyType({})
     chains: Mapping[str, ChainConfig] = MappingProxyType({})
     limits: Limits = Limits()
+    keep: Keep = Keep()
     stop_grace: float = 5.0
     marker: str = DEFAULT_MARKER
     env_pass: tuple[str, ...] = ()
@@ -134,8 +159,14 @@ class Config(NamedTuple):
     """The program that reports to the user, with its arguments; empty if there is none."""
     ignored: tuple[str, ...] = ()
     """Settings of projects' files that have no effect, each with its file and the reason."""
+    registry_file: str | None = None
+    """The path of the project's registry file, if it has one."""
+    require_model: bool = False
+    """Whether an agent of a CLI that no setting gives a model is refused."""
     projects: Mapping[str, str] = MappingProxyType({})
     """Folders by name, for aliases of agents in other projects."""
+    models: tuple[ModelRule, ...] = ()
+    """The first that matches counts: those of the user's file, then those of the project's."""
     home: str | None = None
     """HOCKET_HOME."""
 

@@ -69,6 +69,10 @@ class NotRegularError(OSError):
     """Something other than a readable regular file stands under the name of a run's file."""
 
 
+CODE_NOT_FOUND = 127
+"""The exit code of an agent whose program does not exist."""
+
+
 class Exit(NamedTuple):
     """How an agent ended. Exactly one of `code` and `signal` is set, unless it could not be ended at all."""
 

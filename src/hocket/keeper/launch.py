@@ -18,7 +18,6 @@ from hocket.keeper.output import Output
 from hocket.keeper.platform import die_with_parent, set_inherited_mark
 from hocket.keeper.process_tree import COOKIE, mark_of
 
-CODE_NOT_FOUND = 127
 CODE_NOT_STARTED = 126
 _FIRST_LINE = 256
 """Bytes of a script in which the kernel looks for its interpreter."""
@@ -28,7 +27,7 @@ class LaunchError(Exception):
     """The agent never ran: which call failed on what, and the exit code a shell would give for it."""
 
     def __init__(self, number: int, subject: str, code: int = CODE_NOT_STARTED) -> None:
-        missing = _missing_interpreter(subject) if number == errno.ENOENT and code == CODE_NOT_FOUND else None
+        missing = _missing_interpreter(subject) if number == errno.ENOENT and code == files.CODE_NOT_FOUND else None
         super().__init__(missing or f"{errno.errorcode.get(number, number)}: {subject}")
         self.code = code
 
@@ -139,7 +138,7 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
         os.execve(subject, program.argv, program.env)
     except OSError as error:
         missing = error.errno == errno.ENOENT and subject is program.argv[0]
-        code = CODE_NOT_FOUND if missing else CODE_NOT_STARTED
+        code = files.CODE_NOT_FOUND if missing else CODE_NOT_STARTED
         _report(failures, error.errno or 0, code, subject)
     except BaseException as error:
         _report(failures, errno.EINVAL, CODE_NOT_STARTED, repr(error).encode())

@@ -28,9 +28,10 @@ _RLIMIT_LOCKS = 10
 _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
+_IN_CREATE = 0x100
 _IN_DONT_FOLLOW = 0x02000000
-# A new name alone is not reported: only writes, closes and renames matter.
-_NEWS = {"written": _IN_MODIFY, "closed": _IN_CLOSE_WRITE, "placed": _IN_MOVED_TO}
+_IN_MASK_ADD = 0x20000000
+_NEWS = {"written": _IN_MODIFY, "closed": _IN_CLOSE_WRITE, "placed": _IN_MOVED_TO, "created": _IN_CREATE}
 _EVENT_HEAD = struct.Struct("iIII")
 
 # More pidfds than this are waited for in turns, so that a fork bomb cannot exhaust our descriptors.
@@ -220,10 +221,10 @@ class Inotify:
     def watch(self, path: str, *news: str) -> int:
         """Watch a file, never what a link points to, or the entries of a directory.
 
-        The number returned comes back with each event.
-        With no ``news``, report all three: written, closed after writing, moved into place.
+        The number returned comes back with each event; another watch of the same file has the same number, and the
+        news of both. With no ``news``, report all: written, closed after writing, moved into place, created.
         """
-        mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS), _IN_DONT_FOLLOW)
+        mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS), _IN_DONT_FOLLOW | _IN_MASK_ADD)
         return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask))
 
     def unwatch(self, watch: int) -> None:

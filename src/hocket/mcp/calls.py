@@ -247,10 +247,11 @@ class _Wait:
         if event["run"] != self.run:
             return
         kind, data = event["type"], event["data"]
+        helper = f"{data['agent']}: " if data.get("agent") else ""
         if kind == "text":
-            self._activity = _short(data.get("text"), _MAX_LAST)
+            self._activity = helper + _short(data.get("text"), _MAX_LAST)
         elif kind == "tool.started":
-            self._activity = f"uses {data.get('name')}"
+            self._activity = f"{helper}uses {data.get('name')}"
         elif kind == "question":
             self._activity = f"waits for a person to answer: {_short(data.get('text'), _MAX_LAST)}"
         else:

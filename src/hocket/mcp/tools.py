@@ -105,7 +105,8 @@ TOOLS: dict[str, Tool] = {
         read_only=True,
     ),
     "send": Tool(
-        "Send a message to a run that is working or waits for messages. Use wait for its answer.",
+        "Send a message to a run that you started, or that started you, while it works or waits for messages. "
+        "Use wait for the answer of one that you started.",
         {"run": _RUN, "text": _argument(_TEXT, "The message.")},
         required=("run", "text"),
     ),

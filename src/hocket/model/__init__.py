@@ -2,7 +2,7 @@
 
 from hocket.input_limits import DEFAULT_MARKER
 from hocket.model.agent import Agent, Approval, Definition, DelegationGrant
-from hocket.model.run import CHANGING, RESULT_LIMIT, Event, Kind, Reason, Run, Status, amount, apply, fold
+from hocket.model.run import CHANGING, RESULT_LIMIT, Event, Kind, Origin, Reason, Run, Status, amount, apply, fold
 from hocket.model.spec import (
     RUN_DIRECTORY,
     SESSION,
@@ -36,6 +36,7 @@ __all__ = [
     "GroupedStep",
     "Isolation",
     "Kind",
+    "Origin",
     "Reason",
     "Run",
     "Spec",

@@ -22,6 +22,14 @@ class Definition:
     """The only agents that it may start; None for any."""
     allowed_servers: tuple[str, ...] | None = None
     """The only MCP servers that it may use; None for all that its CLI finds."""
+    runtime: str | None = None
+    """The CLI that it asks to be run with, by the name of its provider."""
+    delegate: bool = False
+    """Whether its calls of sub-agents are to become runs."""
+    thinking_budget: int | None = None
+    """Tokens that it may use to think; None for no limit."""
+    notices: tuple[str, ...] = ()
+    """What of its file is ignored."""
 
 
 class Approval(Struct, frozen=True, rename={"privileges": "wishes", "untrusted_servers": "strangers"}):
@@ -74,6 +82,8 @@ class Agent:
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
+    delegate: bool = False
+    """Whether its alias asks for that too."""
     alias: str | None = None
     """The configuration file that defines the alias, if it is one."""
     alias_project: str | None = None

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     REFUSED = "refused"
     NO_ANSWER = "no_answer"
     START_FAILED = "start_failed"
+    PROCESS_GONE = "process_gone"
     EXIT = "exit"
     SIGNAL = "signal"
     ERROR = "error"
@@ -78,6 +79,13 @@ class Kind(StrEnum):
     LEAD = "lead"
 
 
+class Origin(StrEnum):
+    """Whether Hocket started the process of a run, or only reads the files of a session that something else started."""
+
+    OWNED = "owned"
+    OBSERVED = "observed"
+
+
 class Run(Struct, frozen=True):
     """A run: the fold of its events."""
 
@@ -93,6 +101,7 @@ class Run(Struct, frozen=True):
     created_at: float
     status: Status = Status.STARTING
     reason: Reason | None = None
+    origin: Origin = Origin.OWNED
     task: str | None = None
     """The task that it works on."""
     handoff: str | None = None
@@ -144,10 +153,20 @@ class Run(Struct, frozen=True):
     """What the run and its descendants may spend."""
     idle_timeout: float | None = None
     """Seconds that it may go without output."""
+    registry: str | None = None
+    """The registry file that shows it to other programs."""
+    caller_session: str | None = None
+    caller_pid: int | None = None
+    """The session of a CLI that it was started from, and the process of that, as the caller says."""
 
     @property
     def ended(self) -> bool:
         return self.status.ended
+
+    @property
+    def is_observed(self) -> bool:
+        """True if Hocket only reads it: it is not stopped, signalled, sent to, or counted for limits."""
+        return self.origin is Origin.OBSERVED
 
     @property
     def needs_you(self) -> bool:
@@ -160,6 +179,7 @@ _Change = Callable[[Run, Event], Run]
 def _created(event: Event) -> Run:
     recorded = {name: event.data[name] for name in Run.__struct_fields__ if name in event.data and name != "steps"}
     own = {"id": event.run, "root": event.root, "created_at": event.ts, "kind": Kind(event.data["kind"])}
+    own["origin"] = Origin(event.data.get("origin") or Origin.OWNED)
     return Run(**{"provider": None, "parent": None} | recorded | own)
 
 
@@ -177,13 +197,17 @@ def _clock(run: Run, event: Event) -> Run:
 
 
 def _session(run: Run, event: Event) -> Run:
-    """Keep the first session unless it is replaced; the transcript may become known later."""
+    """Keep the first session unless it is replaced; the transcript may become known later.
+
+    Of a run that is only observed the record of its process also tells the status.
+    """
     data = event.data
     is_known = run.session_id is not None and data.get("instead_of") != run.session_id
     return replace(
         run,
         session_id=run.session_id if is_known else data.get("session_id"),
         transcript=data.get("transcript") or run.transcript,
+        status=Status(data["status"]) if "status" in data else run.status,
     )
 
 

@@ -72,6 +72,8 @@ class Spec(
     """The approvals that it relies on; checked again before a resume."""
     delegation: DelegationGrant | None = None
     """The grant that let its parent start it; checked again before a resume."""
+    registry: str | None = None
+    """The registry file of the project that it was started in."""
 
 
 class Bounds(Struct, frozen=True):
@@ -170,6 +172,8 @@ class BoundChain(Struct, frozen=True):
     """The worktrees of the complete steps of the resumed chain, by stage."""
     kept_trees: tuple[Worktree, ...] = ()
     """The worktrees of the members in ``kept``."""
+    registry: str | None = None
+    """The registry file of the project that it was started in."""
 
 
 def environments_of(bound: Spec | BoundChain) -> Iterator[Mapping[str, str]]:

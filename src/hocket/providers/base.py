@@ -65,6 +65,8 @@ class LaunchRequest:
     servers: Mapping[str, Any] | None = None
     """The only MCP servers it may have, by name; None leaves the choice to its CLI."""
     own_server: OwnServer | None = None
+    hook: tuple[str, ...] = ()
+    """The program, with arguments, that decides about each call of a sub-agent; without one the CLI does."""
 
 
 class Launch(NamedTuple):
@@ -78,6 +80,10 @@ class Launch(NamedTuple):
     """Additions to the agent's environment."""
     served: bool = False
     """Whether it calls Hocket's own MCP server in its stream."""
+    notices: tuple[str, ...] = ()
+    """What of the agent's definition its CLI does not keep."""
+    model: str | None = None
+    """The model that it is to use; None if nothing names one."""
 
 
 # --- Reading and judging ------------------------------------------------------------------------------------
@@ -122,6 +128,13 @@ def exit_verdict(exit: ProcessExit, stop_reason: Reason | None, at_zero: Verdict
     return at_zero if exit.code == 0 else (Status.FAILED, Reason.EXIT)
 
 
+def reported_verdict(reported: Verdict | None, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
+    """The verdict on a CLI that reports its end: as reported, which the exit code may contradict; else by the exit."""
+    if reported is not None and exit.error is None and (reported[0] is Status.DONE or not exit.stopped):
+        return reported
+    return exit_verdict(exit, stop_reason, (Status.FAILED, Reason.ERROR))
+
+
 # --- Capabilities -------------------------------------------------------------------------------------------
 
 
@@ -153,6 +166,42 @@ class Conversation:
     """How long such commands are waited for."""
 
 
+TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
+"""``(state, line, whole_size) -> (state, events, at)``: a ``Reader`` of a transcript's lines. ``at`` is when the line
+was written, in wall time; None if it does not say. Types of lines that mean nothing to people have no events."""
+
+
+class Helper(NamedTuple):
+    """A sub-agent with a transcript of its own."""
+
+    id: str
+    tool: str | None = None
+    """The tool call that started it: ``parent`` of its events."""
+    agent: str | None = None
+    """What it is an instance of."""
+    text: str = ""
+    """What it is to do, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFiles:
+    """Transcripts that can be read."""
+
+    patterns: Callable[[Mapping[str, str], str, str], Sequence[str]]
+    """``(env, cwd, session)``: glob patterns of the paths where a session's transcript may be if it is at none of the
+    usual ones, most likely first."""
+    reader: Callable[[Helper | None, Redactor], TranscriptReader]
+    """The reader of a session's transcript, or of that of one of its helpers."""
+    helper_folder: Callable[[str], str]
+    """The folder of the transcripts of a session's helpers, by the path of its own."""
+    about: Callable[[str], str | None]
+    """The file beside a helper's transcript that describes it, by the name of the transcript; None for other files."""
+    helper: Callable[[str, bytes], Helper]
+    """``(name, about)``: the helper by the name of its transcript and the content of that file, empty if missing."""
+    continued: Callable[[State], State]
+    """The state for another run, which goes on in a transcript where this one is: it counts its own usage only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """Sessions that a CLI stores and can continue in a new process."""
@@ -162,6 +211,95 @@ class Sessions:
     transcripts: Callable[[Mapping[str, str], str, str], Sequence[str]] | None = None
     """``(env, cwd, session)``: absolute paths where the session's transcript may be, most likely first. None if they
     cannot be derived."""
+    transcript_files: TranscriptFiles | None = None
+    """How to read them; None if they cannot be read."""
+
+
+class SessionFolders(NamedTuple):
+    """Where a CLI keeps what it records of all its sessions, also those that Hocket did not start."""
+
+    live: str
+    """Has a file ``PID.json`` for each session with a process."""
+    transcripts: str
+    """Has a folder for each project with a file ``SESSION.jsonl`` for each session."""
+    jobs: str
+    """Has a folder for each background job, with a file ``state.json``."""
+    roster: str
+    """The file with the processes of background jobs, and the sessions that started them."""
+
+
+class LiveSession(NamedTuple):
+    """A session as its process describes it. No proof that the process still exists."""
+
+    session: str
+    pid: int
+    started: int | None
+    """When the process started, as the system counts it: without it nothing tells the process from a later one."""
+    cwd: str
+    is_waiting: bool
+    """Whether it waits for a message or for an answer."""
+    begun: float | None
+    """Unix time."""
+    agent: str | None
+    job: str | None
+    """The id of its background job, if it is one."""
+
+
+class BackgroundJob(NamedTuple):
+    """A session that its CLI runs in the background, apart from the process that asked for it."""
+
+    id: str
+    session: str
+    cwd: str
+    prompt: str | None
+    begun: float | None
+
+
+class JobProcess(NamedTuple):
+    """The process of a running background job, as its CLI records it. No proof that it still exists."""
+
+    job: str
+    session: str
+    pid: int
+    started: int | None
+    """As in ``LiveSession``."""
+    cwd: str
+    begun: float | None
+    launchers: tuple[str, ...]
+    """The sessions that started it; empty if a person did, or if that is not known."""
+
+
+class SessionSummary(NamedTuple):
+    """What the beginning and the end of a transcript tell about its session; None where they do not."""
+
+    cwd: str | None = None
+    agent: str | None = None
+    """The definition that it was started with."""
+    prompt: str | None = None
+    last: str | None = None
+    """The last words of the agent."""
+    begun: float | None = None
+    """Unix time of its first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSessions:
+    """Sessions that Hocket did not start, as their CLI records them. All of these contents are untrusted."""
+
+    folders: Callable[[Mapping[str, str]], SessionFolders | None]
+    """Where they are, by an environment; None if that names no user."""
+    session_of: Callable[[str], str | None]
+    """The session of a transcript, by the name of the file; None for other files."""
+    live: Callable[[bytes], LiveSession | None]
+    """By the content of a file of a live session; None if it is no such file, or half of one."""
+    job: Callable[[str, bytes], BackgroundJob | None]
+    """``(id, content)``: by the file of a job; None if it is no such file."""
+    job_processes: Callable[[bytes], Sequence[JobProcess]]
+    """By the content of the roster."""
+    stop_job: Callable[[str, str], tuple[str, ...]]
+    """``(program, id)``: the command line that ends a job."""
+    summary: Callable[[bytes, bytes], SessionSummary]
+    """``(beginning, end)``: two parts of a transcript, which begin and end anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +361,14 @@ class Provider:
     reader: Callable[[Spec, Redactor], Reader]
     verdict: Callable[[State, ProcessExit, Reason | None], Verdict]
     """``(state, exit, stop_reason)``: how the run ended."""
+    reports_tokens: bool = True
+    """Whether its runs report what they use."""
     is_transient: Callable[[State], bool] | None = None
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
     program: Program | None = None
     conversation: Conversation | None = None
     sessions: Sessions | None = None
+    observed: ObservedSessions | None = None
     pricing: Pricing | None = None
     own_tools: OwnTools | None = None
     text_output: TextOutput | None = None

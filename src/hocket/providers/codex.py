@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hocket.chain.parse import marker_alone, marker_in
+from hocket.chain.parse import marker_said
 from hocket.config import BYPASS
 from hocket.config.settings import is_wider
-from hocket.errors import UsageError
 from hocket.model import Agent, Reason, Spec, Status
 from hocket.providers.base import (
     Launch,
@@ -24,18 +23,29 @@ from hocket.providers.base import (
     Sessions,
     State,
     Verdict,
-    exit_verdict,
+    reported_verdict,
 )
+from hocket.providers.definition_rules import definition_rules
 from hocket.providers.launching import (
     CONTINUE,
     DEFAULT_PROMPT,
     check_arguments,
     check_prompt,
     check_total,
+    given_model,
     prompt_or,
-    step_instructions,
 )
-from hocket.providers.output_lines import cut, decoded, dict_in, kept_input, number_in, raw_event, text_in
+from hocket.providers.output_lines import (
+    cut,
+    decoded,
+    dict_in,
+    kept_input,
+    number_in,
+    raw_event,
+    session_named,
+    text_in,
+    turn_ended,
+)
 from hocket.redaction import NO_SECRETS, Redactor
 
 PROGRAM = Program("codex", "the Codex CLI", "HOCKET_CODEX", "install Codex: npm install -g @openai/codex")
@@ -54,22 +64,22 @@ _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search":
 
 def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Settings are ``-c`` overrides, which the user's own arguments can override."""
-    if agent.allowed_tools:
-        raise UsageError(f"{agent.name}: Codex has no allowed_tools", "remove it, or set permission_mode")
-    mode, instructions = agent.permission_mode or request.permission_mode, step_instructions(request)
+    rules = definition_rules(agent, request, "Codex")
     # In a mode that would ask before an edit, nothing can be written.
-    sandbox = "workspace-write" if is_wider(mode, "default") else "read-only"
+    sandbox = "workspace-write" if is_wider(rules.mode, "default") else "read-only"
     settings = {
-        "sandbox_mode": "danger-full-access" if mode == BYPASS else sandbox,
-        **({"model": agent.model} if agent.model else {}),
-        **({"developer_instructions": instructions} if instructions else {}),
+        "sandbox_mode": "danger-full-access" if rules.mode == BYPASS else sandbox,
+        **({"model": rules.model} if rules.model else {}),
+        **({"developer_instructions": rules.instructions} if rules.instructions else {}),
     }
     ours = [word for key, value in settings.items() for word in ("-c", f"{key}={json.dumps(value)}")]
     given = (*agent.args, *request.args)
     argv = (agent.path, "exec", "--json", "--skip-git-repo-check", *ours, *given, _PROMPT_FROM_STDIN)
     check_arguments(agent.name, argv)
     check_total(agent.name, argv, request.env)
-    return Launch(argv, "file", check_prompt(agent.name, prompt_or(DEFAULT_PROMPT, request.prompt)))
+    prompt = check_prompt(agent.name, prompt_or(DEFAULT_PROMPT, request.prompt))
+    model = given_model(given, "--model", "-m") or rules.model
+    return Launch(argv, "file", prompt, notices=rules.notices, model=model)
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
@@ -103,15 +113,15 @@ def _read_line(state: State, spec: Spec, line: dict[str, Any]) -> tuple[State, l
     """The new state and the events of a line; None if it is not understood."""
     match text_in(line, "type"):
         case "thread.started":
-            return state, [("session", {"session_id": text_in(line, "thread_id"), "cwd": spec.cwd})]
+            return state, session_named(text_in(line, "thread_id"), cwd=spec.cwd)
         case "turn.started":
             return {**state, "open": True, "failed": None}, [("turn.started", {"turn": 1, "origin": None})]
         case "turn.completed":
             usage = _usage(dict_in(line, "usage"), spec.session_tokens)
-            return {**state, "open": False}, [usage, _turn_ended(state.get("result"), None)]
+            return {**state, "open": False}, [usage, turn_ended(state.get("result"), None)]
         case "turn.failed":
             failed = cut(text_in(dict_in(line, "error"), "message") or "the turn failed")["text"]
-            return {**state, "open": False, "failed": failed}, [_turn_ended(None, failed)]
+            return {**state, "open": False, "failed": failed}, [turn_ended(None, failed)]
         case "error":
             return state, [("notice", {"kind": "api_error", **cut(text_in(line, "message"))})]
         case "item.started" | "item.updated" | "item.completed" as kind:
@@ -132,11 +142,9 @@ def _read_item(state: State, spec: Spec, item: dict[str, Any], phase: str) -> tu
     if kind != "agent_message":
         return None
     state, events = {**state, "result": cut(text)["text"]}, list[ReaderEvent]([("text", cut(text))])
-    if spec.loop and not state.get("marker"):
-        fence, found = marker_in(text, spec.marker)
-        if found := found or (marker_alone(fence) if fence else None):
-            state["marker"] = True
-            events.append(("marker", {"line": found}))
+    if spec.loop and not state.get("marker") and (found := marker_said(text, spec.marker)):
+        state["marker"] = True
+        events.append(("marker", {"line": found}))
     return state, events
 
 
@@ -157,21 +165,17 @@ def _usage(usage: dict[str, Any], before: int) -> ReaderEvent:
     return "usage", {"tokens": tokens, "cost_usd": None, "cost_basis": None, "estimate": False}
 
 
-def _turn_ended(result: str | None, error: str | None) -> ReaderEvent:
-    return "turn.ended", {"turn": 1, "result": result, "is_error": error is not None, "error": error, "idle": False}
-
-
 # --- Judging ------------------------------------------------------------------------------------------------
 
 
 def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
     """By the completed or failed turn, else by the exit."""
-    failed = state.get("failed")
-    if exit.error is None and failed is None and state.get("open") is False:
-        return Status.DONE, Reason.EXIT
-    if exit.error is None and failed is not None and not exit.stopped:
-        return Status.FAILED, Reason.RATE_LIMITED if _RATE_LIMIT.search(failed) else Reason.ERROR
-    return exit_verdict(exit, stop_reason, (Status.FAILED, Reason.ERROR))
+    failed, reported = state.get("failed"), None
+    if failed is not None:
+        reported = Status.FAILED, Reason.RATE_LIMITED if _RATE_LIMIT.search(failed) else Reason.ERROR
+    elif state.get("open") is False:
+        reported = Status.DONE, Reason.EXIT
+    return reported_verdict(reported, exit, stop_reason)
 
 
 def is_transient(state: State) -> bool:

@@ -15,6 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from hocket.config import PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.base import Answer, LaunchRequest, OwnServer, ProcessExit, Provider, ReaderEvent, State
-from hocket.providers.output_lines import decoded
+from hocket.providers.output_lines import decoded, is_session_name
 from hocket.redaction import NO_SECRETS, Redactor
 
 STATE_LIMIT = 64 * 1024
@@ -266,6 +267,8 @@ def _read_odd(provider: Provider, position: _Position, stream: str, lines: Itera
     for line in lines:
         state, events = read(position.state, stream, line, None)
         json.dumps([state, events]).encode()
+        names = [data["session_id"] for kind, data in events if kind == "session"]
+        _require(all(map(is_session_name, names)), f"{names} names no session: {line[:200]!r}")
         _judged(provider, state)
         if provider.conversation is not None:
             provider.conversation.is_finished(state, False)
@@ -310,6 +313,26 @@ def _bent(value: Any, place: str, seen: set[str]) -> Iterator[Any]:
             yield from ({**value, key: bent} for bent in _bent(value[key], f"{place}.{key}", seen))
     elif isinstance(value, list) and value:
         yield from ([bent, *value[1:]] for bent in _bent(value[0], f"{place}[]", seen))
+
+
+def reader_skips_foreign_lines(subject: Subject) -> None:
+    """Lines that are none of the CLI's, between its own, are ``raw`` events and change nothing else.
+
+    To plain text no line is foreign.
+    """
+    if subject.provider.text_output is not None:
+        return
+    for recording in subject.recordings:
+        read, state, others = subject.provider.reader(recording.spec, NO_SECRETS), State(), cycle(_ODD_LINES)
+        mixed = list[ReaderEvent]()
+        for line in recording.lines:
+            odd = next(others)
+            after, events = read(state, "out", odd, None)
+            _require([kind for kind, _ in events] == ["raw"] and after == state, f"{odd[:200]!r} is not only raw")
+            state, events = read(after, "out", line, None)
+            mixed += events
+        whole, events = _read_whole(subject.provider, recording)
+        _require((state, mixed) == (whole, events), "lines of others change what is read")
 
 
 def reader_keeps_errors_raw(subject: Subject) -> None:
@@ -385,6 +408,15 @@ def verdict_is_total(subject: Subject) -> None:
     _require(is_done == (subject.provider.text_output is not None), "without its result, a CLI is not done")
 
 
+def verdict_follows_the_stream(subject: Subject) -> None:
+    """What a CLI reports of its end counts before its exit code, which may contradict it."""
+    if subject.provider.text_output is not None:
+        return
+    for _, state in _final_states(subject):
+        clean, code = (subject.provider.verdict(state, ended, None) for ended in (CLEAN, Ended(3)))
+        _require(clean[0] is code[0], f"{clean[0]} with exit code 0, but {code[0]} with 3")
+
+
 # --- Capabilities -------------------------------------------------------------------------------------------
 
 
@@ -436,7 +468,8 @@ def sessions_resume(subject: Subject) -> None:
         _require(session in resumed.argv, f"{session} is not in {resumed.argv}")
         same = msgspec.structs.replace(resumed, argv=spec.argv, prompt=spec.prompt)
         _require(same == spec, "resume changes more than the arguments and the prompt")
-        _require([word for word in spec.argv if word not in resumed.argv] == [], "resume drops arguments")
+        kept = spec.argv[:-1] if spec.stdin == "empty" else spec.argv  # The last one is the prompt then.
+        _require([word for word in kept if word not in resumed.argv] == [], "resume drops arguments")
     _require("session-1" not in second.argv, "a run that is resumed twice names both sessions")
     _require(first.prompt == "go on" and (second.prompt or "").strip(), "resume must set a prompt")
 
@@ -495,7 +528,7 @@ def text_output_has_result(subject: Subject) -> None:
 
 
 def definitions_read_anything(subject: Subject) -> None:
-    """A file that is no definition is refused, whatever is in it."""
+    """A file that is no definition is refused without an exception."""
     if (definitions := subject.provider.definitions) is None:
         return
     for content in (*_ODD_LINES, b"---\nname: [\n---\n", b"---\n" + b"[" * 50_000 + b"\n---\n"):
@@ -532,10 +565,12 @@ CHECKS: tuple[Check, ...] = (
     reader_resumes_anywhere,
     reader_ignores_truncated_lines,
     reader_accepts_anything,
+    reader_skips_foreign_lines,
     reader_keeps_errors_raw,
     reader_marks_oversize_lines,
     reader_redacts_secrets,
     verdict_is_total,
+    verdict_follows_the_stream,
     conversation_writes_lines,
     conversation_knows_its_end,
     sessions_resume,

@@ -9,5 +9,8 @@ DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES = next(
     for name, provider in PROVIDERS.items()
     if provider.definitions is not None and provider.privileges is not None
 )
-CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
+CLI_NAMES = (
+    *(provider.program.name for provider in PROVIDERS.values() if provider.program),
+    *("gemini", "opencode", "copilot", "amp"),
+)
 """Names that mean a CLI without a definition. No address and no untrusted definition may take one."""

@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
-from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.base import (
     Launch,
@@ -25,12 +24,11 @@ from hocket.providers.base import (
     Verdict,
     exit_verdict,
 )
-from hocket.providers.launching import check_arguments, check_prompt, check_total
+from hocket.providers.claude.privileges import model_of
+from hocket.providers.launching import check_argument_prompt, check_arguments, check_prompt, check_total
 from hocket.providers.output_lines import line_text, raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
-PROMPT_LIMIT = 64 * 1024
-"""Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
 _HINT = 'set prompt_via = "stdin" for this agent ("promptVia" in forge/chains.json)'
 
 
@@ -42,7 +40,7 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     argv = (agent.path, *agent.args, *request.args, *((prompt,) if prompt and not via_stdin else ()))
     check_arguments(agent.name, argv)
     check_total(agent.name, argv, request.env)
-    return Launch(argv, "file" if prompt and via_stdin else "empty", prompt)
+    return Launch(argv, "file" if prompt and via_stdin else "empty", prompt, model=model_of(agent, request.model))
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
@@ -59,10 +57,8 @@ def with_prompt(spec: Spec, prompt: str) -> Spec:
 def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
     if via_stdin:
         check_prompt(agent, prompt)
-        return
-    check_prompt(agent, prompt, PROMPT_LIMIT, _HINT)
-    if "\0" in prompt:
-        raise PromptError(f"the prompt for {agent} contains a NUL character, which no argument can carry")
+    else:
+        check_argument_prompt(agent, prompt, _HINT)
 
 
 def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
@@ -122,4 +118,5 @@ provider = Provider(
     reader=reader,
     verdict=verdict,
     text_output=TextOutput(result, last_events),
+    reports_tokens=False,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import DEFAULT_MARKER
@@ -12,6 +12,8 @@ DEFAULT_PROMPT = "Begin: do what your instructions describe."
 CONTINUE = "Continue where you stopped."
 """The prompt of a resumed session."""
 STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
+ARGUMENT_PROMPT_LIMIT = 64 * 1024
+"""Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
 ARGUMENT_LIMIT = 128 * 1024
 """Bytes of one argument or variable, with its final zero: what Linux accepts."""
 TOTAL_LIMIT = 1024 * 1024
@@ -44,6 +46,16 @@ def check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) ->
         )
 
 
+def given_model(arguments: Sequence[str], *flags: str) -> str | None:
+    """The model that arguments of the user choose, which override Hocket's own."""
+    chosen: str | None = None
+    for place, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in flags:
+            chosen = value if equals else next(iter(arguments[place + 1 :]), None)
+    return chosen
+
+
 def prompt_or(default: str, prompt: str | None) -> str:
     """The prompt, or the default one for a CLI that needs one."""
     return prompt if prompt and prompt.strip() else default
@@ -53,6 +65,13 @@ def check_prompt(agent: str, prompt: str, limit: int = STDIN_PROMPT_LIMIT, hint:
     size = len(encoded(prompt, f"the prompt for {agent}", PromptError))
     if size > limit:
         raise PromptError(f"the prompt for {agent} has {size} bytes; the limit is {limit // 1024} KiB", hint)
+    return prompt
+
+
+def check_argument_prompt(agent: str, prompt: str, hint: str) -> str:
+    check_prompt(agent, prompt, ARGUMENT_PROMPT_LIMIT, hint)
+    if "\0" in prompt:
+        raise PromptError(f"the prompt for {agent} contains a NUL character, which no argument can carry")
     return prompt
 
 

@@ -15,6 +15,8 @@ _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)", re.DOTALL)
 _LONGEST_INTEGER = 18
 """Digits of an integer that every database stores."""
+_LONGEST_SESSION = 256
+"""Characters of the name of a session."""
 _LARGEST = 2**53
 """Beyond this, a JSON number loses precision."""
 _decode = msgspec.json.Decoder().decode
@@ -116,3 +118,18 @@ def raw_event(stream: str, line: bytes, kind: str = "", *, whole_size: int | Non
     """A ``raw`` event. ``kind`` is the line's own type."""
     named = {"type": kind[:100]} if kind else {}
     return "raw", {"stream": _STREAM_NAMES.get(stream, stream), **line_text(line, whole_size), **named}
+
+
+def is_session_name(text: str) -> bool:
+    """True for a text that can name a session: it becomes an argument when that is resumed."""
+    return 0 < len(text) <= _LONGEST_SESSION and text.isprintable() and not text.startswith("-")
+
+
+def session_named(session: str, **data: Any) -> list[ReaderEvent]:
+    """The event of a session; none if a line names none."""
+    return [("session", {"session_id": session, **data})] if is_session_name(session) else []
+
+
+def turn_ended(result: str | None, error: str | None) -> ReaderEvent:
+    """The end of the only turn of a process."""
+    return "turn.ended", {"turn": 1, "result": result, "is_error": error is not None, "error": error, "idle": False}

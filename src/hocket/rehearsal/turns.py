@@ -170,8 +170,9 @@ class ScriptedAgent:
             self.process.emit_partial(stream_events.REQUESTING)
             if retry := stream_events.api_retry(status):
                 self.process.emit(retry)
+        if self._is_emitted:
             kind = stream_events.GIVEN_UP.get(status, "server_error" if status >= 500 else "unknown")
-            about = {"error": kind, "api_error_status": status}
+            about = {"error": kind, "api_error_status": status, **self._marks}
             self.process.emit(stream_events.synthetic(text, "stop_sequence", about))
         return stream_events.TurnResult(text, "success", "api_error", "stop_sequence", status, is_error=True)
 
@@ -180,8 +181,9 @@ class ScriptedAgent:
         self._refusals += 1
         self.process.safety_stops += 1
         if self._refusals > 1:
-            if self.is_lead:
-                self.process.emit(stream_events.synthetic(REFUSED_AGAIN, "refusal", {"error": "invalid_request"}))
+            if self._is_emitted:
+                about = {"error": "invalid_request", **self._marks}
+                self.process.emit(stream_events.synthetic(REFUSED_AGAIN, "refusal", about))
             return False
         if self.is_lead:
             self.process.emit(stream_events.REFUSED_ONCE)

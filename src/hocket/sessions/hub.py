@@ -18,7 +18,7 @@ from typing import Any
 
 from hocket.model import Run
 from hocket.store import Committed, EventLine, Queries, below_test
-from hocket.views.event_text import tool_summary
+from hocket.views.event_text import tool_summary, with_helper
 
 RECENT_BYTES = 8 * 1024 * 1024
 LAST_CHARACTERS = 200
@@ -99,9 +99,10 @@ class Hub:
 
     def _note(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "text":
-            self.last[run] = data["text"][:LAST_CHARACTERS]
+            self.last[run] = with_helper(data, data["text"])[:LAST_CHARACTERS]
         elif kind == "tool.started":
-            self.last[run] = tool_summary(str(data.get("name")), data.get("input"))[:LAST_CHARACTERS]
+            doing = tool_summary(str(data.get("name")), data.get("input"))
+            self.last[run] = with_helper(data, doing)[:LAST_CHARACTERS]
         elif kind == "gate.started":
             self.last[run] = f"gate: {data['command']}"[:LAST_CHARACTERS]
         elif kind in ("gate", "run.ended"):

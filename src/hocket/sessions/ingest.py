@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 from hocket.keeper import files
 from hocket.model import RESULT_LIMIT, Event, Reason, Run, Status, apply
+from hocket.providers.base import Program
 from hocket.sessions import clock, cost_estimates
 from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages
 from hocket.sessions.output_lines import near_the_end, read_lines
 from hocket.sessions.stream_mcp import StreamMcp
+from hocket.sessions.transcripts import locate
 from hocket.store import Offsets
 
 _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
@@ -95,7 +97,9 @@ class Ingest:
                 break
             await self.commit(leaf, events, offsets)
             events = []
-        self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
+        run = self._journal.live[leaf.id]
+        self._find_transcript(leaf, run, events, ended=True)
+        await self._search_transcript(leaf, run, events)
         return ReadBatch(events, offsets, False)
 
     async def commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
@@ -158,17 +162,33 @@ class Ingest:
         if leaf.session is None or named:
             leaf.session = session = _after(run, named).session_id
             leaf.transcripts = transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), session) if session else ()
-        found = next(filter(os.path.exists, leaf.transcripts), None)
-        if found is not None:
-            leaf.transcripts = ()
-            if found != _after(run, named).transcript:
-                events.append(run_event(run, "session", {"session_id": leaf.session, "transcript": found}))
+        self._add_transcript(leaf, run, events, locate(leaf.transcripts))
+
+    async def _search_transcript(self, leaf: Leaf, run: Run, events: list[Event]) -> None:
+        """Search all folders of the CLI for a transcript that was not found at its usual places."""
+        kept, session = leaf.provider.sessions, leaf.session
+        if kept is None or kept.transcript_files is None or session is None or not leaf.transcripts:
+            return
+        patterns = kept.transcript_files.patterns
+
+        def search() -> str | None:
+            return locate(leaf.transcripts, patterns(leaf.spec.env, os.path.realpath(leaf.spec.cwd), session))
+
+        self._add_transcript(leaf, run, events, await asyncio.to_thread(search))
+
+    def _add_transcript(self, leaf: Leaf, run: Run, events: list[Event], found: str | None) -> None:
+        if found is None:
+            return
+        leaf.transcripts = ()
+        if found != _after(run, [event for event in events if event.type == "session"]).transcript:
+            events.append(run_event(run, "session", {"session_id": leaf.session, "transcript": found}))
 
     # Ending
 
     async def conclude(self, leaf: Leaf, run: Run, batch: ReadBatch, record: files.Exit) -> bool:
         """Commit the end of a run whose output was read completely; True unless that is under way already."""
         events, offsets, _more = batch
+        await self._search_transcript(leaf, run, events)
         if leaf.forced and record.signal == signal.SIGKILL:
             record = record._replace(stopped=True)  # Its keeper could not know that it was.
         provider, state = leaf.provider, offsets.reader
@@ -181,7 +201,7 @@ class Ingest:
         if may_continue and self._policy.is_over_budget(_after(run, events)):
             status, reason, transient = Status.FAILED, Reason.BUDGET, False
         code = record.code if record.signal is None else 128 + record.signal
-        extra: dict[str, Any] = {"error": record.error} if record.error else {}
+        extra: dict[str, Any] = {"error": _start_error(record, provider.program)} if record.error else {}
         extra["duration"] = record.duration
         if record.signal is not None:
             extra["signal"] = _signal_name(record.signal)
@@ -260,6 +280,13 @@ class Ingest:
         """Let ends proceed that waited for one that has been committed."""
         self._next_end.set()
         self._next_end = asyncio.Event()
+
+
+def _start_error(record: files.Exit, program: Program | None) -> str | None:
+    """Why a process was not started; for a CLI that was not found with what to install."""
+    if program is None or record.code != files.CODE_NOT_FOUND:
+        return record.error
+    return f"{record.error}; {program.label} is missing: {program.install}, or set {program.variable} to its program"
 
 
 def _ends_before(run: Run, other: Run) -> bool:

@@ -7,11 +7,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from hocket.errors import HocketError
+from hocket.errors import DiskLow, HocketError, StoreError
 from hocket.model import Event, Run
 from hocket.model.task import Order
 from hocket.sessions import clock
-from hocket.store import SPENDERS, Batch, Committed, NewRun, Offsets, Queries, Store, UsageTotal, below_test
+from hocket.store import (
+    SPENDERS,
+    Batch,
+    Committed,
+    FilePosition,
+    NewRun,
+    Offsets,
+    Queries,
+    Store,
+    UsageTotal,
+    below_test,
+)
 
 T = TypeVar("T")
 
@@ -33,11 +44,13 @@ class Journal:
         self.live: dict[str, Run] = {run.id: run for run in store.read.live()}
         self._listeners: list[Listener] = []
         self._loop = loop
+        self.is_failing = False
+        """The last batch could not be recorded, for lack of room most likely."""
         self._waiting: dict[int, asyncio.Future[Committed]] = {}
         self._ends: dict[str, list[asyncio.Future[Run]]] = {}
         """Callers that wait for the end of a run."""
         self._store = store
-        self._seq = store.read.last_seq()
+        self.applied_seq = store.read.last_seq()
         """The last event that is applied to ``live``."""
         self._writer = store.start_writing(self._from_thread)
 
@@ -50,12 +63,16 @@ class Journal:
         *,
         new: dict[str, NewRun] | None = None,
         offsets: dict[str, Offsets] | None = None,
+        transcripts: dict[tuple[str, str], FilePosition] | None = None,
         orders: Sequence[Order] = (),
         order_key: str | None = None,
+        removed_trees: Sequence[str] = (),
+        swept: Sequence[str] = (),
         durable: bool = False,
     ) -> Committed:
         stamped = [clock.stamped(event, self.live.get(event.run)) for event in events]
-        batch = Batch(stamped, new or {}, offsets or {}, list(orders), order_key, durable)
+        removals = (tuple(removed_trees), tuple(swept))
+        batch = Batch(stamped, new or {}, offsets or {}, transcripts or {}, list(orders), order_key, *removals, durable)
         future: asyncio.Future[Committed] = self._loop.create_future()
         self._waiting[id(batch)] = future
         self._writer.submit(batch)
@@ -101,7 +118,7 @@ class Journal:
 
     def spent_below(self, top: Run) -> UsageTotal:
         """Return what a run and everything below it have used, as far as ``live`` knows."""
-        ended = self.read.ended_usage(top, self._seq)
+        ended = self.read.ended_usage(top, self.applied_seq)
         live = [run for run in self.live_below(top.id) if run.kind in SPENDERS]
         costs = [cost for cost in (ended.cost_usd, *(run.cost_usd for run in live)) if cost is not None]
         tokens = [count for count in (ended.tokens, *(run.tokens for run in live)) if count is not None]
@@ -121,6 +138,12 @@ class Journal:
         is_below = self.is_below(top)
         return sorted((run for run in self.live.values() if is_below(run.id)), key=lambda run: run.number)
 
+    def has_stopping_below(self, top: Run) -> bool:
+        """Return whether a live run below this one is being stopped."""
+        is_below = self.is_below(top.id)
+        tree = (run for run in self.live.values() if run.root == top.root and run.id != top.id)
+        return any(run.stop_reason is not None and is_below(run.id) for run in tree)
+
     def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._committed, group)
@@ -128,12 +151,13 @@ class Journal:
     def _committed(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
         for batch, outcome in group:
             future = self._waiting.pop(id(batch))
+            self.is_failing = isinstance(outcome, StoreError | DiskLow)
             if isinstance(outcome, Exception):
                 if not future.done():
                     future.set_exception(outcome)
                 continue
             if outcome.events:
-                self._seq = outcome.events[-1].seq
+                self.applied_seq = outcome.events[-1].seq
             for run in outcome.runs.values():
                 if run.ended:
                     self.live.pop(run.id, None)

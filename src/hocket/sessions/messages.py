@@ -26,6 +26,7 @@ from hocket.providers import PROVIDERS
 from hocket.providers.base import Answer, Conversation
 from hocket.redaction import Redactor
 from hocket.sessions.journal import Journal, run_event
+from hocket.sessions.observed.refusals import check_owned
 from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
 
@@ -182,6 +183,7 @@ class Messages:
 
     async def answer(self, run: Run, question: str | None, reply: Answer, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts; repeating it with the same key is harmless."""
+        check_owned(run, "answer its questions")
         run = self._asking(run, question, key)
         async with self._input_lock(run):
             if (given := self._journal.read.answered_with(run.root, key)) is not None:
@@ -280,6 +282,7 @@ class Messages:
         return asking[0]
 
     def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation]:
+        check_owned(run, "send it anything")
         now = self._journal.live.get(run.id)
         if now is None:
             raise Conflict(f"run {run.number} has ended; it takes no messages", f"hocket resume {run.number}")

@@ -91,9 +91,16 @@ def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
     """
     if final - offset <= UNREAD:
         return offset
-    begin = final - TAIL
-    line_end = read_at(path, begin, TAIL).find(b"\n")
-    return final if line_end < 0 else begin + line_end + 1
+    return min(final, line_begin(path, final - TAIL))
+
+
+def line_begin(path: str | os.PathLike[str], offset: int) -> int:
+    """The beginning of the first line behind an offset; the end of the file if none begins there."""
+    while offset > 0 and (data := read_at(path, offset, CHUNK)):
+        if (line_end := data.find(b"\n")) >= 0:
+            return offset + line_end + 1
+        offset += len(data)
+    return max(0, offset)
 
 
 def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from hocket.model import RUN_DIRECTORY, SESSION, Run
 
+RUNS = "runs"
+"""The folder with the directories of all runs, by month."""
+
 
 def new_id() -> str:
     """75 random bits behind a letter, so that an id, or a prefix of one, is never taken for a run's number."""
@@ -20,7 +23,12 @@ def new_id() -> str:
 
 def directory(home: Path, run: Run) -> Path:
     """Where a run's own files lie, for ever."""
-    return home / "runs" / time.strftime("%Y-%m", time.gmtime(run.created_at)) / run.id
+    return home / RUNS / month_of(run.created_at) / run.id
+
+
+def month_of(created_at: float) -> str:
+    """The name of the folder that has the directories of all runs of a month."""
+    return time.strftime("%Y-%m", time.gmtime(created_at))
 
 
 def run_token(secret: bytes, run_id: str) -> str:

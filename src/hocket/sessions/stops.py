@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -18,6 +18,7 @@ from hocket.model import Event, Kind, Reason, Run
 from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.limits import Reserve
+from hocket.sessions.observed.refusals import check_owned
 from hocket.sessions.run_identity import directory
 from hocket.store import Committed
 
@@ -70,27 +71,16 @@ class Stops:
 
     async def insist_below(self, top: str, reason: Reason) -> None:
         """Like ``request_below``, retried until it is recorded."""
-        while True:
-            try:
-                await self.request_below(top, reason)
-            except HocketError:
-                await asyncio.sleep(RETRY_AFTER)
-            else:
-                return
+        await _retry(partial(self.request_below, top, reason))
 
     async def insist(self, runs: Iterable[Run], reason: Reason) -> None:
         """Like ``request``, retried until it is recorded or the runs have ended."""
-        ids = [run.id for run in runs]
-        while live := [run for run_id in ids if (run := self._journal.live.get(run_id)) is not None]:
-            try:
-                await self.request(live, reason)
-            except HocketError:
-                await asyncio.sleep(RETRY_AFTER)
-            else:
-                return
+        ids, live = [run.id for run in runs], self._journal.live
+        await _retry(lambda: self.request([live[run_id] for run_id in ids if run_id in live], reason))
 
     async def stop(self, run: Run) -> dict[str, Any]:
         """Stop a run and everything below it; return a report once all of it has ended."""
+        check_owned(run, "stop it")
         targets = await self.request_below(run.id, Reason.STOPPED)
         ended = [await self._wait_for_end(one, targets) for one in targets]
         now = self._journal.run(run.id) or run
@@ -119,6 +109,16 @@ class Stops:
     def _survivors(self, run: Run) -> list[int]:
         ends = self._journal.read.events_of_type(run.id, "run.ended")
         return [pid for event in ends for pid in event.data.get("survivors", ())]
+
+
+async def _retry(record: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        try:
+            await record()
+        except HocketError:
+            await asyncio.sleep(RETRY_AFTER)
+        else:
+            return
 
 
 async def force_stop(leaf: Leaf, home: str, threads: Executor) -> None:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hocket.config.settings import Limits
 from hocket.errors import HocketError
@@ -26,18 +26,21 @@ from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.platform import signal_process
-from hocket.model import Reason, Run, Spec, Status
+from hocket.model import Event, Kind, Reason, Run, Spec, Status
+from hocket.providers import agent_variables
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
 from hocket.sessions.background import BackgroundTasks
+from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.home import PROGRAMS
 from hocket.sessions.ingest import Ingest, RunPolicy
 from hocket.sessions.input_end import InputEnd
-from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages, ends_at_once, first_input
-from hocket.sessions.output_watcher import OutputWatcher
+from hocket.sessions.observed.jobs import end_jobs, has_jobs
+from hocket.sessions.registry_view import RegistryView
 from hocket.sessions.restore import record_of
 from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.secret_store import SecretStore
@@ -51,8 +54,19 @@ T = TypeVar("T")
 
 SCAN_EVERY = 5.0
 START_ATTEMPTS = 10
+_RECORDS = (files.PID, files.EXIT)
+"""Files of a run directory whose appearance matters."""
 _TRANSIENT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 """Errors of a fork after which it is tried again without a limit."""
+
+
+class QueuePlace(NamedTuple):
+    """A run that waits for a place among the live leaves."""
+
+    position: int
+    """From 1, in the order in which they are started."""
+    taken: int
+    """Places that are taken."""
 
 
 class Supervisor:
@@ -70,6 +84,8 @@ class Supervisor:
         keepers: Keepers,
         policy: RunPolicy,
         stops: Stops,
+        watcher: FileWatcher,
+        registry: RegistryView,
         limits: Limits,
     ) -> None:
         self._home = home
@@ -82,10 +98,11 @@ class Supervisor:
         self._keepers = keepers
         self._policy = policy
         self._stops = stops
+        self._registry = registry
         self._places = limits.leaves
         self._ingest = Ingest(journal, messages, stream_mcp, policy, limits.estimate_usd_per_mtok)
         self._input_end = InputEnd(messages, keepers.need_server, self._touch)
-        self._watcher = OutputWatcher(self._on_change, self._touch_all)
+        self._watcher = watcher
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
@@ -98,7 +115,7 @@ class Supervisor:
 
     def open(self) -> None:
         self._keepers.open()
-        self._watcher.open()
+        self._watcher.on_overflow(self._touch_all)
         self._journal.listen(self._on_commit)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
@@ -114,7 +131,6 @@ class Supervisor:
         """
         self._closing = True
         self._keepers.begin_close()
-        self._watcher.close()
         if self._scan is not None:
             self._scan.cancel()
         for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
@@ -124,6 +140,11 @@ class Supervisor:
         self._helpers.shutdown(wait=False, cancel_futures=True)
         times = [back_at, *self._input_end.due(), time.time() if self._stream_mcp.has_unserved_call else None]
         self._keepers.close(min((at for at in times if at is not None), default=None))
+
+    def queue_place(self, run_id: str) -> QueuePlace | None:
+        """Where a run waits for a place, if it does."""
+        position = next((place for place, leaf in enumerate(self._queue, 1) if leaf.id == run_id), None)
+        return None if position is None else QueuePlace(position, len(self._placed))
 
     def start(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
@@ -171,7 +192,7 @@ class Supervisor:
         self._suspect(leaf)
 
     def _on_commit(self, committed: Committed) -> None:
-        """Carry out the stops that a commit records."""
+        """Carry out the stops that a commit records, and those that waited for the end of a run below."""
         for leaf in [self._leaves[run_id] for run_id in stopped_in(committed) if run_id in self._leaves]:
             if leaf in self._queue:
                 self._queue.remove(leaf)
@@ -180,13 +201,30 @@ class Supervisor:
             else:
                 self._force(leaf)
                 self._touch(leaf)
+        for run in committed.runs.values():
+            if run.ended and run.stop_reason is not None:
+                self._stop_above(run)
+
+    def _stop_above(self, run: Run) -> None:
+        """Look again at the stopped runs above one that has ended."""
+        for above in self._journal.above(run)[1:]:
+            if above.stop_reason is not None and (leaf := self._leaves.get(above.id)) is not None:
+                self._force(leaf)
+                self._touch(leaf)
+
+    def _is_stop_due(self, leaf: Leaf) -> bool:
+        """Whether a recorded stop is to be carried out now: from the bottom up, so that no child outlives its parent.
+
+        A disk that is full does not delay it, though the ends of the runs below cannot be recorded then.
+        """
+        return self._journal.is_failing or not self._journal.has_stopping_below(leaf.run)
 
     def _force(self, leaf: Leaf) -> None:
         """Make sure that a stop is carried out even if the keeper does not respond."""
         run = self._journal.live.get(leaf.id)
         # By the record too, because an agent can remove its `started`.
         has_begun = (run is not None and run.status is not Status.STARTING) or files.was_started(leaf.place)
-        if leaf.forcing is None and not self._closing and has_begun:
+        if leaf.forcing is None and not self._closing and has_begun and self._is_stop_due(leaf):
             leaf.forcing = self._tasks.spawn(self._force_stop(leaf))
 
     async def _force_stop(self, leaf: Leaf) -> None:
@@ -219,6 +257,12 @@ class Supervisor:
         leaf.is_launching = True
         # Per process: a CLI counts from zero even if it resumes a session.
         leaf.allowance = self._policy.allowance(run)
+        await self._registry.written(run)
+        now = self._journal.live.get(leaf.id)
+        if now is None or now.stop_reason is not None:  # It was stopped meanwhile.
+            leaf.is_launching = False
+            await self._launch(leaf)
+            return
         env, contents = self._environment(leaf), _initial_files(leaf.spec)
         start = partial(self._keepers.start, leaf.place, self._keeper_spec(leaf, env), contents, secret_part(env))
         try:
@@ -264,16 +308,28 @@ class Supervisor:
 
     def _environment(self, leaf: Leaf) -> dict[str, str]:
         """The agent's environment: the caller's, our variables, and our own command last on PATH."""
-        given = leaf.spec.env.get("PATH")
+        given, prompt_file = leaf.spec.env.get("PATH"), os.path.join(leaf.place, files.PROMPT)
         return {
-            **leaf.spec.env,
+            # A record that was restored has the variables of an earlier run.
+            **{name: value for name, value in leaf.spec.env.items() if name not in agent_variables.OF_RUN},
             "HOCKET_URL": f"unix:{self._socket}",
             "HOCKET_HOME": str(self._home),
             "HOCKET_RUN": leaf.id,
             "HOCKET_TOKEN": run_token(self._secret, leaf.id),
             **({"HOCKET_TASK": leaf.run.task} if leaf.run.task else {}),
             **({"PATH": f"{given}:{self._home / PROGRAMS}"} if given else {}),
+            **agent_variables.of_run(leaf.run, leaf.spec, self._parent_pid(leaf.run), prompt_file),
         }
+
+    def _parent_pid(self, run: Run) -> int | None:
+        """The process of the agent that started a run, else the one that its caller named, as far as known."""
+        line = self._journal.above(run)
+        parent = next((above for above in line[1:] if above.kind is Kind.LEAF), None)
+        if parent is None:
+            return next((above.caller_pid for above in line if above.caller_pid is not None), None)
+        # A program can start another one before the record of its own start is committed.
+        recorded = files.read_pid(str(directory(self._home, parent))) if parent.pid is None else None
+        return recorded.pid if recorded is not None else parent.pid
 
     def _keeper_spec(self, leaf: Leaf, env: Mapping[str, str]) -> dict[str, Any]:
         return {
@@ -293,14 +349,12 @@ class Supervisor:
     # Watching
 
     def _watch(self, leaf: Leaf) -> None:
+        touch, suspect = partial(self._touch, leaf), partial(self._suspect, leaf)
         with suppress(OSError):  # No watches left: the scan alone looks after this run.
-            self._watcher.watch(leaf.id, leaf.place)
-
-    def _on_change(self, run_id: str, lock_closed: bool) -> None:
-        leaf = self._leaves.get(run_id)
-        if leaf is not None:
-            leaf.is_suspect = leaf.is_suspect or lock_closed
-            self._touch(leaf)
+            self._watcher.watch(leaf, leaf.place, touch, "placed", names=_RECORDS)
+            self._watcher.watch(leaf, os.path.join(leaf.place, files.LOCK), suspect, "closed")
+            for name in (files.OUT, files.ERR):
+                self._watcher.watch(leaf, os.path.join(leaf.place, name), touch, "written")
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
@@ -354,6 +408,7 @@ class Supervisor:
         if batch.offsets != leaf.offsets:
             self._input_end.heard(leaf)
         if record and not batch.more:
+            batch.events.extend(await self._end_jobs(leaf))
             if await self._ingest.conclude(leaf, run, batch, record):
                 self._forget(leaf)
             return
@@ -363,6 +418,14 @@ class Supervisor:
         if batch.more:
             leaf.is_dirty = True
         await self._check(leaf)
+
+    async def _end_jobs(self, leaf: Leaf) -> list[Event]:
+        """End what the agent has put beyond its process tree by its CLI; return notices about that."""
+        run = self._journal.live[leaf.id]
+        if not has_jobs(leaf.spec):
+            return []
+        notices = await self._in_thread(end_jobs, run, leaf.spec)
+        return [run_event(run, "notice", {"kind": "job", "text": leaf.redactor.text(text)}) for text in notices]
 
     async def _read_exit(self, leaf: Leaf) -> files.Exit | None:
         """The exit record, unless it was written by an agent that is still running."""
@@ -389,7 +452,8 @@ class Supervisor:
             self._input_end.close_if_over(leaf, leaf.offsets.reader)
 
     def _signal_stop(self, leaf: Leaf) -> None:
-        leaf.stop_signalled = leaf.stop_signalled or files.ring(leaf.place, files.BELL_STOP)
+        if not leaf.stop_signalled and self._is_stop_due(leaf):
+            leaf.stop_signalled = files.ring(leaf.place, files.BELL_STOP)
 
     async def _check_keeper(self, leaf: Leaf) -> None:
         state = files.state(leaf.place)
@@ -441,6 +505,7 @@ class Supervisor:
             signal_process(*leaf.keeper, signal.SIGCONT)
         events, offsets, _more = await self._ingest.read_rest(leaf)
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
+        events += await self._end_jobs(leaf)
         error = leaf.forced or _why_lost(leaf.place)
         if await self._ingest.end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra):
             self._forget(leaf)
@@ -456,7 +521,7 @@ class Supervisor:
             timer.cancel()
         if leaf.forcing is not None:
             leaf.forcing.cancel()
-        self._watcher.unwatch(leaf.id)
+        self._watcher.unwatch(leaf)
         for placed in self._take_places():
             self._tasks.spawn(self._launch(placed))
 
@@ -473,7 +538,8 @@ class Supervisor:
 def _initial_files(spec: Spec) -> dict[str, bytes]:
     """The files of a run directory that the agent reads."""
     contents = {name: content.encode() for name, content in spec.files.items()} | first_input(spec)
-    return contents | ({files.PROMPT: (spec.prompt or "").encode()} if spec.stdin == "file" else {})
+    has_file = spec.stdin == "file" or not agent_variables.is_in_variable(spec.prompt)
+    return contents | ({files.PROMPT: (spec.prompt or "").encode()} if has_file else {})
 
 
 def _why_lost(place: str) -> str:

@@ -7,10 +7,11 @@ This package alone contains SQL, in a form that PostgreSQL accepts too. ``schema
 from hocket.store.events import EventLine
 from hocket.store.opening import check, open_store
 from hocket.store.questions import Question
+from hocket.store.removal import RunPlace, RunTree
 from hocket.store.runs import LATEST, below_test
 from hocket.store.store import Queries, Store
 from hocket.store.usage import SPENDERS, RunUsage, UsageTotal
-from hocket.store.writer import Batch, Committed, NewRun, Offsets
+from hocket.store.writer import Batch, Committed, FilePosition, NewRun, Offsets
 
 __all__ = [
     "LATEST",
@@ -18,10 +19,13 @@ __all__ = [
     "Batch",
     "Committed",
     "EventLine",
+    "FilePosition",
     "NewRun",
     "Offsets",
     "Queries",
     "Question",
+    "RunPlace",
+    "RunTree",
     "RunUsage",
     "Store",
     "UsageTotal",

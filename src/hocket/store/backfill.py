@@ -1,4 +1,4 @@
-"""Filling the lookup tables of schema 4 from a database that an earlier version wrote."""
+"""Filling the lookup tables of schemas 4 and 7 from a database that an earlier version wrote."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from hocket.model import Event, Run
 from hocket.store.questions import record_question
+from hocket.store.sessions import record_session
 from hocket.store.task_changes import record_task_key
 from hocket.store.usage import record_usage
 
@@ -30,6 +31,13 @@ def fill_lookup_tables(connection: sqlite3.Connection) -> None:
         record_usage(connection, run, ended_seq)
         if run.resumed_from is not None:
             connection.execute("UPDATE runs SET resumed_from = ? WHERE id = ?", (run.resumed_from, run.id))
+
+
+def fill_sessions(connection: sqlite3.Connection) -> None:
+    """Write which run has each session; those that ended with a ``/clear`` are left out."""
+    for _, state in paged(connection, "SELECT number, state FROM runs WHERE number > ? ORDER BY number LIMIT ?"):
+        run = _run.decode(state)
+        record_session(connection, run.session_id, run.id)
 
 
 def _events(connection: sqlite3.Connection) -> Iterator[Event]:

@@ -11,10 +11,12 @@ import msgspec
 
 from hocket.model import Event
 from hocket.store.runs import LATEST, RunQueries, prompt_decoder
-from hocket.store.writer import Offsets, wire
+from hocket.store.writer import FilePosition, Offsets, wire
 
 RARE = "type NOT IN ('text', 'thinking', 'raw', 'tool.started', 'tool.finished')"
 """The condition of the index that finds events by their type. A query has to repeat it word for word to use it."""
+_LAST_SEQ = """SELECT coalesce(max(seq), 0) FROM
+    (SELECT max(seq) AS seq FROM events UNION ALL SELECT max(seq) FROM removed_runs) AS numbers"""
 _COLUMNS = "SELECT seq, ts, run, root, type, data FROM events"
 
 _any = msgspec.json.Decoder()
@@ -33,7 +35,8 @@ class EventQueries(RunQueries):
     """Events by run, by tree and by type."""
 
     def last_seq(self) -> int:
-        return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+        """Return the highest sequence number ever assigned, also if its event was removed."""
+        return int(self._connection.execute(_LAST_SEQ).fetchone()[0])
 
     def events(self, run_id: str, after: int = 0, limit: int = LATEST) -> list[Event]:
         """Return the own events of a run, or of a task, after a sequence number."""
@@ -51,6 +54,12 @@ class EventQueries(RunQueries):
         with ExitStack() as stack:
             cursors = [stack.enter_context(closing(self._connection.execute(sql, (run_id, kind)))) for kind in types]
             yield from map(_event, heapq.merge(*cursors))
+
+    def last_event(self, run_id: str) -> Event | None:
+        """Return the newest own event of a run."""
+        sql = f"{_COLUMNS} WHERE run = ? ORDER BY seq DESC LIMIT 1"
+        row = self._connection.execute(sql, (run_id,)).fetchone()
+        return _event(row) if row else None
 
     def events_after(self, seq: int, *types: str) -> list[Event]:
         """Return the events of all runs after a sequence number that have one of these types.
@@ -94,6 +103,14 @@ class EventQueries(RunQueries):
         sql = "SELECT out_offset, err_offset, reader FROM offsets WHERE run = ?"
         row = self._connection.execute(sql, (run_id,)).fetchone()
         return Offsets(row[0], row[1], _any.decode(row[2])) if row else Offsets()
+
+    def transcript_positions(self, run_id: str) -> dict[str, FilePosition]:
+        """Return how far each transcript of a run has been read, by its path."""
+        sql = "SELECT path, position, tail_size, tail_checksum, reader FROM transcripts WHERE run = ?"
+        rows = self._connection.execute(sql, (run_id,))
+        return {
+            path: FilePosition(at, size, checksum, _any.decode(reader)) for path, at, size, checksum, reader in rows
+        }
 
 
 def _event(row: tuple[Any, ...]) -> Event:

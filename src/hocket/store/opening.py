@@ -158,13 +158,13 @@ def _is_short(path: Path) -> bool:
 
 
 def _last_event(path: Path) -> int:
-    """Return the last event in the file itself, without its log. No file is created or locked."""
+    """Return the last event in the file itself, also a removed one, without its log. No file is created or locked."""
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone() is None:
-            return 0
-        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
-    return int(seq)
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        with_seq = [name for name in ("events", "removed_runs") if name in tables]
+        numbers = [connection.execute(f"SELECT coalesce(max(seq), 0) FROM {name}").fetchone()[0] for name in with_seq]
+    return int(max(numbers, default=0))
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hocket.store.backfill import fill_lookup_tables
+from hocket.store.backfill import fill_lookup_tables, fill_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,45 @@ MIGRATIONS: tuple[Migration, ...] = (
             "ALTER TABLE tasks ADD COLUMN archived BIGINT NOT NULL DEFAULT 0",
             # A number is never used again, and a repeated removal finds what it removed.
             "CREATE TABLE removed_tasks (id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE)",
+        ),
+    ),
+    Migration(
+        6,
+        "how far the transcripts of a run have been read",
+        (
+            """CREATE TABLE transcripts (
+                run TEXT NOT NULL,
+                path TEXT NOT NULL,
+                position BIGINT NOT NULL,
+                tail_size BIGINT NOT NULL,
+                tail_checksum BIGINT NOT NULL,
+                reader TEXT NOT NULL,
+                PRIMARY KEY (run, path)
+            )""",
+        ),
+    ),
+    Migration(
+        7,
+        "which run has a session",
+        ("CREATE TABLE sessions (session TEXT PRIMARY KEY, run TEXT NOT NULL)",),
+        fill_sessions,
+    ),
+    Migration(
+        8,
+        "runs that were removed",
+        (
+            # Their numbers, and the sequence numbers of their events, are never used again.
+            """CREATE TABLE removed_runs (
+                id TEXT PRIMARY KEY,
+                number BIGINT NOT NULL UNIQUE,
+                created_at DOUBLE PRECISION NOT NULL,
+                removed_at DOUBLE PRECISION NOT NULL,
+                seq BIGINT NOT NULL,
+                pending BIGINT NOT NULL
+            )""",
+            "CREATE INDEX removed_runs_seq ON removed_runs (seq)",
+            "CREATE INDEX removed_runs_pending ON removed_runs (number) WHERE pending = 1",
+            "CREATE INDEX sessions_run ON sessions (run)",
         ),
     ),
 )

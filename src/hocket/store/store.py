@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from hocket.store.events import EventQueries
 from hocket.store.questions import QuestionQueries
+from hocket.store.removal import RemovalQueries
+from hocket.store.sessions import SessionQueries
 from hocket.store.state_file import OpenMark
 from hocket.store.tasks import TaskQueries
 from hocket.store.usage import UsageQueries
@@ -20,7 +22,7 @@ from hocket.store.writer import Batch, Committed, Done, MakeRoom, Writer
 T = TypeVar("T")
 
 
-class Queries(EventQueries, QuestionQueries, UsageQueries, TaskQueries):
+class Queries(EventQueries, QuestionQueries, RemovalQueries, SessionQueries, UsageQueries, TaskQueries):
     """Reads what has been committed. A connection is used by one thread."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from hocket.model import Kind, Run
-from hocket.store.runs import BELOW, RunQueries
+from hocket.store.runs import BELOW, RunQueries, batched, marks
 
 SPENDERS = (Kind.LEAF, Kind.LEAD)
 """Kinds of runs that use something themselves; an inner run reports the sum of its own."""
@@ -34,6 +34,17 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
     cost_usd: float | None = None
     tokens: int | None = None
+    cost_estimated: bool = False
+    """True if part of the cost is an estimate."""
+
+    def __add__(self, other: UsageTotal) -> UsageTotal:
+        costs = [one.cost_usd for one in (self, other) if one.cost_usd is not None]
+        tokens = [one.tokens for one in (self, other) if one.tokens is not None]
+        return UsageTotal(
+            sum(costs) if costs else None,
+            sum(tokens) if tokens else None,
+            self.cost_estimated or other.cost_estimated,
+        )
 
 
 def record_usage(connection: sqlite3.Connection, run: Run, seq: int) -> None:
@@ -55,6 +66,24 @@ class UsageQueries(RunQueries):
             sql = f"{BELOW} {_SUM} JOIN below ON below.id = usage.run WHERE ended_seq <= ?"
         cost, tokens = self._connection.execute(sql, (run.id, up_to)).fetchone()
         return UsageTotal(cost, tokens)
+
+    def usage_below(self, roots: Sequence[str]) -> dict[str, UsageTotal]:
+        """Return, for each run of these trees, what it and everything below it have used.
+
+        Reads a row for each run of the trees: not for the event loop.
+        """
+        totals: dict[str, UsageTotal] = {}
+        for some in batched(roots):
+            # A run is newer than the one above it, so the sum of each run is complete when its own row is read.
+            sql = f"""SELECT runs.id, runs.parent, usage.cost_usd, usage.tokens, usage.cost_estimated
+                FROM runs LEFT JOIN usage ON usage.run = runs.id
+                WHERE runs.root IN ({marks(some)}) ORDER BY runs.number DESC"""
+            for run, parent, cost, tokens, estimated in self._connection.execute(sql, tuple(some)).fetchall():
+                own = UsageTotal(cost, tokens, cost_estimated=bool(estimated))
+                totals[run] = totals.get(run, UsageTotal()) + own
+                if parent is not None:
+                    totals[parent] = totals.get(parent, UsageTotal()) + totals[run]
+        return totals
 
     def ended_usage_of_tree(self, root: str) -> Iterator[RunUsage]:
         """Yield what each ended run of a tree has used."""

@@ -20,6 +20,8 @@ from hocket.model import CHANGING, Event, Run, apply
 from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Remove, Task, closing
 from hocket.store.connection import RESTORE
 from hocket.store.questions import record_question
+from hocket.store.removal import remove_trees, sweep
+from hocket.store.sessions import record_session
 from hocket.store.task_changes import carry_out, is_open, record_task_key
 from hocket.store.usage import USAGE_EVENTS, record_usage
 
@@ -42,23 +44,41 @@ class Offsets:
 
 
 @dataclass(slots=True)
+class FilePosition:
+    """How far a transcript has been read, always at a line end, and the reader's state there."""
+
+    offset: int = 0
+    tail_size: int = 0
+    tail_checksum: int = 0
+    """Of the end of the last line: what stands before the offset, unless the file was truncated or replaced."""
+    reader: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Batch:
     """Changes that are committed together. The ``seq`` of its events is still 0."""
 
     events: list[Event]
     new: dict[str, NewRun] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
+    transcripts: dict[tuple[str, str], FilePosition] = field(default_factory=dict)
+    """Positions by run and path."""
     orders: list[Order] = field(default_factory=list)
     """Changes of tasks, applied before the events."""
     order_key: str | None = None
     """The request key of a task that is created here."""
+    removed_trees: tuple[str, ...] = ()
+    """Roots of trees of runs that are removed together, or not at all."""
+    swept: tuple[str, ...] = ()
+    """Removed runs of which some of what is left is deleted."""
     durable: bool = False
     """Flush the commit to the disk, because the caller reports it as saved."""
 
     @property
     def is_vital(self) -> bool:
         """True for what must be recorded even on a full disk: what a user asked for, and how a run ended."""
-        return self.durable or bool(self.orders) or any(event.type == "run.ended" for event in self.events)
+        is_deletion = bool(self.swept)  # it makes room, and needs a little of it first
+        return self.durable or is_deletion or bool(self.orders) or any(one.type == "run.ended" for one in self.events)
 
 
 @dataclass(slots=True)
@@ -71,6 +91,8 @@ class Committed:
     tasks: dict[str, Task] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
     removed: dict[str, Task] = field(default_factory=dict)
+    swept: set[str] = field(default_factory=set)
+    """Removed runs of which nothing is left."""
 
 
 MakeRoom = Callable[[], bool]
@@ -86,6 +108,11 @@ _EVENT = "INSERT INTO events (seq, ts, run, root, type, data) VALUES (?, ?, ?, ?
 _OFFSETS = """INSERT INTO offsets (run, out_offset, err_offset, reader) VALUES (?, ?, ?, ?)
     ON CONFLICT (run) DO UPDATE SET
         out_offset = excluded.out_offset, err_offset = excluded.err_offset, reader = excluded.reader"""
+_TRANSCRIPT = """INSERT INTO transcripts (run, path, position, tail_size, tail_checksum, reader)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (run, path) DO UPDATE SET
+        position = excluded.position, tail_size = excluded.tail_size, tail_checksum = excluded.tail_checksum,
+        reader = excluded.reader"""
 
 
 def wire(seq: int, ts: float, run: str, root: str, kind: str, data: str) -> bytes:
@@ -208,6 +235,12 @@ class Writer:
         for run, offsets in batch.offsets.items():
             row = (run, offsets.out, offsets.err, _encoder.encode(offsets.reader).decode())
             self._connection.execute(_OFFSETS, row)
+        for (run, path), at in batch.transcripts.items():
+            reader = _encoder.encode(at.reader).decode()
+            self._connection.execute(_TRANSCRIPT, (run, path, at.offset, at.tail_size, at.tail_checksum, reader))
+        if batch.removed_trees:
+            remove_trees(self._connection, batch.removed_trees, now, first + len(rows) - 1)
+        result.swept = sweep(self._connection, batch.swept)
         return result
 
     def _write_lookups(self, result: Committed) -> None:
@@ -217,6 +250,8 @@ class Writer:
                 record_question(self._connection, event)
             elif event.type == "task.changed":
                 record_task_key(self._connection, event)
+            elif event.type == "session":
+                record_session(self._connection, event.data.get("session_id"), event.run)
             elif event.type in USAGE_EVENTS and event.run in result.runs:
                 record_usage(self._connection, result.runs[event.run], event.seq)
 

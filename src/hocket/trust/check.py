@@ -77,16 +77,22 @@ def same_name_entries(names: Sequence[str], catalog: Catalog) -> NameMatches:
 
 # --- Agents and configurations ------------------------------------------------------------------------------
 
+_FOLDER_INSTRUCTIONS = "instructions of its folder, which count as trusted"
 _FOLDER_PRIVILEGES = "the files of its folder (settings, hooks, servers, instructions, skills, sub-agents)"
 
 
 def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
     """Return the agent with its privileges in a directory. Raises NotTrusted unless it may run."""
     agent = found.agent
-    if found.reads_folder:
+    if found.reads_folder or agent.definition is not None:
         agent = _with_privileges(found, cwd, approvals, catalog)
     if found.alias and found.alias.project:
         approved = check_alias(found.name, found.alias, approvals, catalog(), agent)
+        agent = replace(agent, approvals=(*agent.approvals, *approved))
+    rule = found.runtime.rule
+    if rule and rule.project:
+        privilege = f"{rule.runtime} for the model {rule.pattern}"
+        approved = _checked(Approval(f"{rule.source}: [models]", rule.project, (privilege,)), approvals)
         agent = replace(agent, approvals=(*agent.approvals, *approved))
     if found.missing is not None:
         raise found.missing
@@ -102,7 +108,12 @@ def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, cata
     # Settings are read where it works, which a link may put outside of the project.
     place = agent.cwd or cwd
     folders = dict.fromkeys((place, *([found.owner] if found.owner else [])))
-    if not all(map(approvals.trusts, folders)):
+    is_trusted = all(map(approvals.trusts, folders))
+    if not found.reads_folder:
+        # What another CLI reads of a folder is its own matter; that its instructions are trusted is not.
+        approved += tuple(Approval(found.name, one, (_FOLDER_INSTRUCTIONS,)) for one in folders if is_trusted)
+        return replace(agent, trusted=is_trusted, approvals=approved)
+    if not is_trusted:
         disabled = approvals.disabled(place, definition.path if definition else None)
         return replace(agent, changed=approvals.changed(place), disabled=disabled, approvals=approved)
     servers = approvals.untrusted_servers(place)
@@ -256,6 +267,7 @@ def alias_reasons(
     privileges = [
         *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
         *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
+        *([f"another CLI (runtime = {alias.runtime})"] if PRIVILEGES.asks_for_other_cli(alias.runtime) else []),
     ]
     own = next((entry for entry in how.matches if _is_own(entry)), None)
     if agent is not None and agent.provider == PROGRAM:

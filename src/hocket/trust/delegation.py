@@ -10,27 +10,31 @@ from typing import NamedTuple
 
 import msgspec
 
-from hocket.catalog.entries import ALIAS, Catalog
+from hocket.catalog.entries import ALIAS, CONFIG, PLUGIN, Catalog
 from hocket.catalog.resolve import resolve
 from hocket.chain.parse import is_path
-from hocket.config import BYPASS
+from hocket.config import BYPASS, MODEL_VARIABLE, PERMISSION_MODES
 from hocket.config.settings import (
     DEFAULT_PERMISSION_MODE,
     ChainConfig,
+    Config,
     approve_command,
     edge_command,
     is_wider,
     narrower,
 )
 from hocket.errors import HocketError, LimitReached, NotAllowed
-from hocket.model import Agent, BoundChain, DelegationGrant, Kind, Run, Spec
-from hocket.providers.defining import DEFINITIONS, PRIVILEGES
+from hocket.model import Agent, BoundChain, Definition, DelegationGrant, Kind, Run, Spec
+from hocket.providers.defining import DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES
 from hocket.trust.approvals import AgentIdentity, Approvals
 from hocket.trust.check import PROGRAM, known_agent, widening_of
 
 _UNKNOWN_MODE = "default"
 """For an agent without a recorded mode: it asks about everything."""
 _AGENTS = (Kind.LEAF, Kind.LEAD)
+_SESSION_SHOWN = 8
+_WITHOUT_LISTS = (CONFIG, PLUGIN)
+"""Sources whose definitions have no list of allowed agents."""
 
 
 # --- The caller ---------------------------------------------------------------------------------------------
@@ -40,7 +44,8 @@ _AGENTS = (Kind.LEAF, Kind.LEAD)
 class CallingAgent:
     """An agent that starts others, as recorded when it was started itself."""
 
-    number: int
+    origin: str
+    """Its run or session, in words."""
     name: str
     """As given at its start."""
     known: AgentIdentity
@@ -50,7 +55,7 @@ class CallingAgent:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"run {self.number} ({self.name})"
+        return f"{self.origin} ({self.name})"
 
 
 class DelegationLimits(NamedTuple):
@@ -88,16 +93,34 @@ def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> D
     if nearest is None or nearest[1].provider == PROGRAM:
         return DelegationLimits(None, deadline)
     run, spec = nearest
+    has_default_model = spec.provider == DEFINING_PROVIDER  # No other CLI's model is one for the agents below it.
     caller = CallingAgent(
-        run.number,
+        f"run {run.number}",
         spec.agent,
         AgentIdentity(spec.known_as or spec.agent, os.path.realpath(spec.definition) if spec.definition else None),
         spec.permission_mode or _UNKNOWN_MODE,
         spec.allowed_agents,
         spec.untrusted_instructions,
-        spec.env,
+        {name: value for name, value in spec.env.items() if name != MODEL_VARIABLE or has_default_model},
     )
     return DelegationLimits(caller, deadline)
+
+
+def session_caller(
+    session: str | None, mode: str, definition: Definition | None, untrusted: bool, env: Mapping[str, str]
+) -> CallingAgent:
+    """Return the caller that a session of the user's own is, so that its agent starts no more than a run could."""
+    origin = f"session {session[:_SESSION_SHOWN]}" if session else "a session"
+    name, path = (definition.name, os.path.realpath(definition.path)) if definition else (DEFINING_PROVIDER, None)
+    allowed = definition.allowed_agents if definition else None
+    known_mode = mode if mode in PERMISSION_MODES else _UNKNOWN_MODE
+    return CallingAgent(origin, name, AgentIdentity(name, path), known_mode, allowed, untrusted, env)
+
+
+def delegates(agent: Agent | None, config: Config) -> bool:
+    """Whether an agent's calls of sub-agents become runs. This needs no trust: it may start the same by itself."""
+    asks = agent is not None and (agent.delegate or (agent.definition is not None and agent.definition.delegate))
+    return asks or config.claude.delegate is not None
 
 
 def _end(run: Run, spec: _StoredSpec, now: float) -> float | None:
@@ -215,6 +238,11 @@ def in_time(bound: Spec | BoundChain, limits: DelegationLimits, now: float) -> S
 
 
 def _check_allowed(caller: CallingAgent, wanted: AgentRequest, catalog: Callable[[], Catalog]) -> None:
+    if caller.allowed is None and _is_itself(caller, wanted.agent):
+        raise NotAllowed(
+            f"{caller} may not start {wanted.name!r}: an agent starts itself only if its definition lists it",
+            f"list it, and all others that it may start, under allowedAgents in {caller.known.path}",
+        )
     if caller.allowed is None or any(_means(word, wanted, catalog) for word in caller.allowed):
         return
     may = ", ".join(caller.allowed) if caller.allowed else "none"
@@ -222,6 +250,16 @@ def _check_allowed(caller: CallingAgent, wanted: AgentRequest, catalog: Callable
         f"{caller} may not start {wanted.name!r}. Allowed agents: {may}",
         f"the list is allowedAgents in {caller.known.path}",
     )
+
+
+def _is_itself(caller: CallingAgent, agent: Agent) -> bool:
+    """True if an agent has the caller's own definition, by any name, and that definition could list it."""
+    definition = agent.definition
+    return definition is not None and _is_own_file(definition.path, agent.source, caller.known.path)
+
+
+def _is_own_file(path: str, source: str, own: str | None) -> bool:
+    return own is not None and source not in _WITHOUT_LISTS and os.path.realpath(path) == own
 
 
 def allowed_names(limits: DelegationLimits, catalog: Catalog) -> set[str] | None:
@@ -232,13 +270,14 @@ def allowed_names(limits: DelegationLimits, catalog: Catalog) -> set[str] | None
     return {*allowed, *(entry.name for word in allowed for entry in catalog.find(word)[:1])}
 
 
-def refused_programs(
-    limits: DelegationLimits, approvals: Approvals, catalog: Catalog, env: Mapping[str, str]
-) -> set[str]:
-    """Return an untrusted project's names for plain programs that an agent may not start."""
+def refused_names(limits: DelegationLimits, approvals: Approvals, catalog: Catalog, env: Mapping[str, str]) -> set[str]:
+    """Return names that an agent may not start: its own, and an untrusted project's for plain programs."""
     found = set[str]()
     if limits.caller is None:
         return found
+    if limits.caller.allowed is None:
+        own = limits.caller.known.path
+        found |= {name for name, (first, *_) in catalog.ranked.items() if _is_own_file(first.path, first.source, own)}
     for name, alias in approvals.config.agents.items():
         if alias.project is not None and not approvals.trusts(alias.project):
             with suppress(HocketError):

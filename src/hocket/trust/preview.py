@@ -118,6 +118,8 @@ def _asks_of_config(name: str, raw: bytes, folder: str, approvals: Approvals) ->
     mode = part.claude.get("permission_mode")
     if mode and is_wider(mode, approvals.config.ceiling):
         yield Privilege(f"{name}: permission mode {mode} for every agent", (f"yours is {approvals.config.ceiling}",))
+    if part.models:
+        yield Privilege(f"{name}: [models]", tuple(f"{rule.pattern}: {rule.runtime}" for rule in part.models))
     for agent, alias in part.agents.items():
         details = (*_of_alias(alias, approvals), *_prompt_files([alias.default_prompt_file], folder))
         if details:
@@ -146,6 +148,8 @@ def _of_alias(alias: AgentConfig, approvals: Approvals) -> Iterator[str]:
         yield f"permission mode {alias.permission_mode}"
     if alias.allowed_tools:
         yield f"allowed tools {alias.allowed_tools}"
+    if PRIVILEGES.asks_for_other_cli(alias.runtime):
+        yield f"runtime {alias.runtime}"
     found = PRIVILEGES.widening(alias.args, alias.permission_mode or approvals.config.ceiling)
     if alias.args:
         yield f"arguments {' '.join(alias.args)}" + (f": {found.argument} {found.reason}" if found else "")

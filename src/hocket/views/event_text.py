@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hocket.views.names import tool_name
-from hocket.views.text import COMMAND, date_and_time, one_line, terminal_output, upcoming_time
+from hocket.views.text import COMMAND, PROCESS_GONE, date_and_time, one_line, terminal_output, upcoming_time
 
 Data = dict[str, Any]
 
@@ -51,6 +51,17 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def helper_name(data: Mapping[str, Any]) -> str:
+    """The sub-agent that an event of a run is about; empty for the run's own agent."""
+    return one_line(str(data.get("agent") or ("helper" if data.get("parent") else "")))
+
+
+def with_helper(data: Mapping[str, Any], text: str) -> str:
+    """``helper: text`` for what a sub-agent says or does, where its run has one line for all of its agents."""
+    helper = helper_name(data)
+    return f"{helper}: {text}" if helper and text else text
+
+
 def _text(data: Data) -> str:
     return terminal_output(str(data.get("text", "")))
 
@@ -86,6 +97,13 @@ def _reason(data: Data) -> str:
     code = data.get("exit_code")
     reason = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
     return f"{reason} ({data['error']})" if data.get("error") else str(reason)
+
+
+def _run_ended(data: Data) -> str | None:
+    """Why a run has ended; of a session that is only observed the outcome is unknown, and nothing is lost."""
+    if data.get("reason") == PROCESS_GONE:
+        return "ended: its process is gone"
+    return None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
 
 
 def _member(data: Data) -> str | None:
@@ -186,10 +204,7 @@ EVENT_TEXTS: dict[str, tuple[str, Callable[[Data], str | None]]] = {
     ),
     "worktree": (NOTICE, lambda data: one_line(f"works on branch {data.get('branch')} in {data.get('path')}")),
     "unparked": (NOTICE, lambda data: "continues"),
-    "run.ended": (
-        SAID,
-        lambda data: None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}"),
-    ),
+    "run.ended": (SAID, _run_ended),
     "input": (ASIDE, _input),
     "tool.started": (ASIDE, lambda data: tool_summary(str(data.get("name")), data.get("input"))),
     "tool.finished": (

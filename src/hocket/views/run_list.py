@@ -104,8 +104,12 @@ class RunList:
         )
 
     def last_words(self, name: str) -> tuple[str, str]:
-        """The newest live agent at or below a run that has said something, and what that was."""
-        for run in sorted(self._runs.values(), key=lambda run: -(run.get("number") or 0)):
+        """Who has said something, and what that was: an agent itself, else the newest live one below a run."""
+
+        def order(run: Run) -> tuple[bool, int]:
+            return run["id"] != name or run["kind"] != "leaf", -(run.get("number") or 0)
+
+        for run in sorted(self._runs.values(), key=order):
             if run.get("last") and run["status"] not in _ENDED and name in self._above(run["id"]):
                 return agent_name(str(run["agent"])), str(run["last"])
         return "", ""

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hocket.views.event_text import gate_running, gate_verdict, prompt_line, tool_summary
+from hocket.views.event_text import (
+    LINE_LIMIT,
+    gate_running,
+    gate_verdict,
+    helper_name,
+    prompt_line,
+    shorten,
+    tool_summary,
+    with_helper,
+)
 from hocket.views.names import agent_name
-from hocket.views.text import one_line, terminal_output
+from hocket.views.text import PROCESS_GONE, one_line, terminal_output
 
 Event = dict[str, Any]
 
@@ -67,9 +76,13 @@ class StepView:
     def is_over(self) -> bool:
         return not self.gate and self.status not in ("pending", "starting", "running", "waiting", "parked")
 
+    def state(self) -> str:
+        """Its status, or ``gone`` if all that is known is that its process has ended."""
+        return "gone" if self.reason == PROCESS_GONE else self.status
+
     def outcome(self) -> str:
         """The reason why it ended, where its status does not say it."""
-        said = ("single_run", "exit") if self.status == "done" else (self.status,)
+        said = ("single_run", "exit") if self.status == "done" else (self.status, PROCESS_GONE)
         return "" if self.reason in said else str(self.reason or "")
 
     def iterations(self) -> str:
@@ -152,6 +165,10 @@ class RunView:
         self._time_of = time_of
         self._inner_runs: set[str | None] = {root, None}
         """The chain, its groups and its loops: their children are its steps, other runs' children are not."""
+        self._first_step = 0
+        """Which step of the chain the first one here is, where the root is a loop or a group."""
+        self._root_group: int | None = None
+        """The group of all steps, where the root is a group."""
         self._loops: dict[str, int] = {}
         """The step of each loop run."""
         self._names: dict[str, str] = {}
@@ -169,6 +186,8 @@ class RunView:
         """Runs whose prompt differs from the root's and from that of the iteration before."""
         self._prompts: dict[object, str | None] = {}
         """The last prompt of each step."""
+        self._helper_texts: dict[tuple[str, str], str] = {}
+        """The beginning of what each sub-agent said last, by run and the id that marks its events."""
 
     def add(self, event: Event) -> None:
         """Fold one more event."""
@@ -181,6 +200,8 @@ class RunView:
             self._update_questions(event)
         if kind in ("usage", "run.ended") and (process := self.processes.get(run)) is not None:
             process.add_usage(event["data"], self.step_of(run))
+        if kind == "text" and event["data"].get("parent"):
+            self._helper_texts[_helper_key(event)] = _beginning(event)
         if kind == "run.created":
             self._add_run(event)
         elif kind in ("parked", "unparked") and run == self.root:
@@ -222,8 +243,12 @@ class RunView:
         data = event["data"]
         about = data.get("run") if event["type"] in ("gate", "gate.started", "progress") else None
         speaker = self.speaker(about or event["run"])
-        helper = data.get("agent") if event["type"] != "run.created" else None
-        return f"{speaker}/{one_line(str(helper))}" if helper else speaker
+        helper = helper_name(data) if event["type"] != "run.created" else ""
+        return f"{speaker}/{helper}" if helper else speaker
+
+    def repeats_text(self, event: Event) -> bool:
+        """True for the report of a sub-agent that is what it said last."""
+        return event["type"] == "member" and self._helper_texts.get(_helper_key(event)) == _beginning(event)
 
     def automatic_answer(self, event: Event) -> str:
         """``deny`` or ``fail`` if a question is not for people, else an empty string.
@@ -263,6 +288,10 @@ class RunView:
         begun = [step for step in self.steps if step.run is not None and not step.is_over]
         return [step for step in begun if step is begun[-1] or is_parallel(step, begun[-1])]
 
+    def listening_steps(self) -> list[StepView]:
+        """The active steps whose agent may read a message now."""
+        return [step for step in self.active_steps() if not step.gate and step.status in ("running", "waiting")]
+
     def group_of(self, step: StepView) -> list[StepView]:
         """The steps that run in parallel with a step, itself included."""
         return [one for one in self.steps if one is step or is_parallel(one, step)]
@@ -274,7 +303,7 @@ class RunView:
         return sum(costs) if costs else None, sum(tokens) if tokens else None
 
     def _add_run(self, event: Event) -> None:
-        run, data = event["run"], event["data"]
+        run, data = event["run"], self._relative(event["data"])
         kind = data.get("kind", "leaf")
         if run == self.root:
             self.number = data.get("number")
@@ -282,6 +311,8 @@ class RunView:
             if self.prompt:
                 self.new_prompts.add(run)
             self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
+            if kind in ("loop", "group"):
+                self._first_step, self._root_group = data.get("step") or 0, 0 if kind == "group" else None
             for step in () if self.steps else data.get("steps") or ():
                 maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
                 self.steps.append(StepView(str(step.get("agent", "?")), maximum, step.get("group")))
@@ -289,6 +320,8 @@ class RunView:
             if kind == "leaf":
                 self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
                 data = {**data, "step": 0, "iteration": 1, "parent": None}
+            elif kind == "loop":
+                self.steps = self.steps or [StepView(str(data.get("agent", "?")), 0)]
         elif kind in ("loop", "group") and data.get("parent") in self._inner_runs:
             self._inner_runs.add(run)
             if kind == "loop" and data.get("step") is not None:
@@ -300,12 +333,16 @@ class RunView:
             label = self.steps[place].label if place < len(self.steps) else None
             self._names[run] = label or agent_name(str(data.get("agent", "?")))
 
+    def _relative(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The same with the step counted from the first one here."""
+        return {**data, "step": data["step"] - self._first_step} if data.get("step") is not None else data
+
     def _add_process(self, event: Event, data: dict[str, Any]) -> None:
         run = event["run"]
         process = self.processes[run] = ProcessView(data)
         if process.parent in self._inner_runs and process.step is not None:
             while len(self.steps) <= process.step:  # a chain that did not announce its steps
-                self.steps.append(StepView(process.agent, 0))
+                self.steps.append(StepView(process.agent, 0, self._root_group))
         step, prompt = self.step_of(run), prompt_line(data)
         place = run if step is None else process.step
         if prompt and prompt not in (self.prompt, self._prompts.get(place)):
@@ -347,7 +384,7 @@ class RunView:
             step.helpers.pop(mark, None)
             return
         at = self._time_of(event)
-        helper = step.helpers.setdefault(mark, HelperView(one_line(str(data.get("agent") or "helper")), at))
+        helper = step.helpers.setdefault(mark, HelperView(helper_name(data) or "helper", at))
         step.note_output(one_line(str(data.get("text") or "")), at, helper)
 
     def _update_gate(self, event: Event) -> None:
@@ -413,6 +450,15 @@ def is_parallel(one: StepView, other: StepView) -> bool:
     return one.group is not None and one.group == other.group
 
 
+def _helper_key(event: Event) -> tuple[str, str]:
+    return event["run"], str(event["data"].get("parent"))
+
+
+def _beginning(event: Event) -> str:
+    """The text of an event, as much of it as one line shows."""
+    return shorten(one_line(terminal_output(str(event["data"].get("text") or ""))), LINE_LIMIT)
+
+
 def _output_line(event: Event, *, is_own: bool) -> str:
     """What an agent says or does on one line, prefixed with the sub-agent that has no line of its own."""
     data = event["data"]
@@ -420,4 +466,4 @@ def _output_line(event: Event, *, is_own: bool) -> str:
         line = tool_summary(str(data.get("name")), data.get("input"))
     else:
         line = one_line(terminal_output(str(data.get("text", ""))))
-    return f"{one_line(str(data['agent']))}: {line}" if is_own and data.get("agent") and line else line
+    return with_helper(data, line) if is_own else line

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 
+PROCESS_GONE = "process_gone"
+"""Why a session ended that Hocket did not start: how its work ended is unknown, and nothing is lost."""
 COMMAND = "    hocket "
 """How a line with a command to type begins."""
 
@@ -65,6 +67,13 @@ def duration(seconds: float | None) -> str:
     if days:
         return f"{days}d {hour:02}h"
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def size_text(count: int) -> str:
+    """``512 B``, ``20 kB``, ``1.5 MB``, ``2.0 GB``."""
+    if count < 1024**2:
+        return f"{count} B" if count < 1024 else f"{count / 1024:.0f} kB"
+    return f"{count / 1024**2:.1f} MB" if count < 1024**3 else f"{count / 1024**3:.1f} GB"
 
 
 def age(seconds: float) -> str:

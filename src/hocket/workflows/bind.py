@@ -6,8 +6,8 @@ exactly what a run would do.
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +18,8 @@ import msgspec
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
+from hocket.catalog.explanation import without_model
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.resolve import resolve
 from hocket.catalog.servers import servers_for
 from hocket.chain.parse import bare_marker, check_agent, parse
@@ -32,7 +34,7 @@ from hocket.chain.variables import (
     references,
     substitute,
 )
-from hocket.config import ISOLATION, ON_LOST, agent_environment, named_programs
+from hocket.config import ISOLATION, MODEL_VARIABLE, ON_LOST, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approve_command, is_wider, suggestion
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
@@ -51,8 +53,10 @@ from hocket.model import (
     Step,
     stages,
 )
-from hocket.providers import PROVIDERS
+from hocket.providers import PROVIDERS, agent_variables
 from hocket.providers.base import LaunchRequest, OwnServer
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.launching import check_total
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import PROGRAM, ConfiguredArguments, authorize, check_arguments, check_configuration
@@ -68,6 +72,7 @@ T = TypeVar("T", bound=GroupedStep)
 
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")
 _NO_CHAIN = ChainConfig("", "", ())
+_HOOK = (sys.executable, "-P", "-m", "hocket", "hook", "pre-tool-use", "--always")
 
 
 class _StepPosition(NamedTuple):
@@ -122,7 +127,12 @@ def bind(
     if request.agent is not None:
         alone = _StepRequest("agent", StepConfig(request.agent, timeout=request.timeout), _NO_CHAIN)
         spec = _spec(alone, find(alone.agent), request, find, _options(request, _NO_CHAIN, config))
-        return msgspec.structs.replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
+        return msgspec.structs.replace(
+            spec,
+            budget_usd=request.budget_usd,
+            budget_tokens=request.budget_tokens,
+            registry=config.registry_file,
+        )
     named = _named_chain(request, find)
     delegation.check_gates(request.until, named, limits, approvals)
     chain = named or _parsed_chain((request.dsl or "").strip())
@@ -146,6 +156,7 @@ def bind(
         on_question=request.on_question or chain.on_question or ("fail" if options.on_question == "fail" else "ask"),
         bounds=_bounds(request, chain),
         task=task.text,
+        registry=config.registry_file,
     )
 
 
@@ -234,6 +245,10 @@ class _AgentFinder:
         self._grants: dict[tuple[object, ...], tuple[Agent, GrantedAgent]] = {}
         self.environment = cache(lambda provider: agent_environment(request.environment, provider, config.env_pass))
         """The part of the caller's environment that agents of a provider get."""
+        self.output_style = cache(
+            lambda cwd, trusted: DEFINITIONS.output_style(FileProbe(), cwd, request.environment, trusted=trusted)
+        )
+        """The output style that Claude's settings set for a directory."""
         self.repository = cache(lambda cwd: find_repository(cwd, Git(request.environment, cwd, approvals.trusts)))
         """The repository that a directory is in."""
         self.fingerprint = cache(approvals.cover.fingerprint) if approvals.home is not None else str
@@ -337,7 +352,7 @@ def _options(request: StartRequest, chain: ChainConfig, config: Config) -> Launc
         or request.on_question_default
         or "ask",
         permission_mode=chain.permission_mode or claude.permission_mode,
-        model=request.environment.get("CLAUDE_RUNNER_MODEL") or claude.model,
+        model=request.environment.get(MODEL_VARIABLE) or claude.model,
         contract=claude.contract,
         cross_session=claude.cross_session,
     )
@@ -432,13 +447,15 @@ def _spec(
         AgentRequest(requested.agent, agent, written, known, request.args, options.permission_mode, request.directory)
     )
     servers = servers_for(agent, request.directory, request.environment)
-    own = own_server(agent, config)
-    unknown = [
+    own, hook = own_server(agent, config), _HOOK if delegation.delegates(agent, config) else ()
+    remarks = [*(agent.definition.notices if agent.definition else ())]
+    remarks += [f"{fault.path}: {fault.reason}" for fault in servers.faults]
+    remarks += [
         f"no MCP server {name!r} is known here; {requested.agent} has none"
         for name in servers.unknown
         if own is None or name != own.name
     ]
-    env = {**find.environment(agent.provider), **_lists(agent)}
+    env = find.environment(agent.provider)
     prompt = _prompt(requested, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         granted.agent,
@@ -450,16 +467,22 @@ def _spec(
             loop=requested.is_loop,
             servers=servers.servers,
             own_server=own,
+            hook=hook,
         ),
     )
     if options.session and launch.stdin != "lines":
         raise UsageError(f"{requested.agent} reads no messages, so it cannot have a session")
+    if launch.model is None and config.require_model and agent.provider != PROGRAM:
+        raise without_model(requested.agent, agent, config)
+    style = find.output_style(agent.cwd or request.directory, agent.trusted)
+    env = {**env, **agent_variables.of_agent(agent.definition, launch.model, style), **launch.env}
+    check_total(requested.agent, launch.argv, env)
     return Spec(
         agent=requested.agent,
         provider=agent.provider,
         argv=launch.argv,
         cwd=agent.cwd or request.directory,
-        env={**env, **launch.env, **named_programs(request.environment)},
+        env={**env, **named_programs(request.environment)},
         prompt=launch.prompt,
         stdin=launch.stdin,
         loop=requested.is_loop,
@@ -474,7 +497,7 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*find.notices(agent), *unknown, *granted.notices),
+        notices=(*find.notices(agent), *remarks, *launch.notices, *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
@@ -495,18 +518,6 @@ def own_server(agent: Agent, config: Config) -> OwnServer | None:
     ):
         return None
     return OwnServer(SERVER, rules())
-
-
-def _lists(agent: Agent) -> dict[str, str]:
-    """The variables that tell the agent of a CLI which agents it may start and which servers it may have."""
-    if agent.provider == PROGRAM:
-        return {}
-    known = agent.definition
-    lists = {
-        "AGENT_ALLOWED_AGENTS": known.allowed_agents if known else None,
-        "AGENT_MCP_SERVERS": known.allowed_servers if known else None,
-    }
-    return {name: json.dumps(value) for name, value in lists.items()}
 
 
 def _configured_arguments(

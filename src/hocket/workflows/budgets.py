@@ -37,9 +37,9 @@ def is_capped(run: Run | Bounds) -> bool:
 
 
 def reports_usage(provider: str | None) -> bool:
-    """Whether runs of a provider report tokens: all but those whose output is plain text."""
+    """Whether runs of a provider report tokens."""
     known = PROVIDERS.get(provider or "")
-    return known is None or known.text_output is None
+    return known is None or known.reports_tokens
 
 
 def excess(run: Run, spent: Spent) -> str | None:

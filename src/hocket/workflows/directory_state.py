@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from hocket.config.schema import REGISTRY_FILE
 from hocket.errors import NotTrusted, ProgramNotFound, UsageError
+from hocket.registry.session_markers import FOLDER as MARKERS
 from hocket.workflows.git import QUICK, Git
 
 MOST_FILES = 2_000
@@ -38,7 +40,12 @@ _BY_PRODUCTS = frozenset(
 
 def is_by_product(path: str) -> bool:
     """Whether a path is, or is in, something that tools generate."""
-    return not _BY_PRODUCTS.isdisjoint(path.split("/"))
+    return any(name in _BY_PRODUCTS or _is_of_registry(name) for name in path.split("/"))
+
+
+def _is_of_registry(name: str) -> bool:
+    """Whether a file, by its usual name, shows our own runs: it changes with each of them."""
+    return name.startswith(REGISTRY_FILE) or name == MARKERS
 
 
 class Snapshot(NamedTuple):
@@ -86,12 +93,17 @@ def _git_snapshot(cwd: str, git: Git) -> Snapshot | None:
     if status.code != 0:
         why = f"took longer than {QUICK:.0f} s" if status.timed_out else "failed"
         return Snapshot("", UNREADABLE, f"{cwd}: git status {why}")
-    listed = _listed(status.output)
-    state, limit = hashlib.sha256(head.output + b"\0" + status.output), _ReadLimit()
+    changes = b"\0".join(entry for entry in status.output.split(b"\0") if not _shows_registry(entry))
+    listed = _listed(changes)
+    state, limit = hashlib.sha256(head.output + b"\0" + changes), _ReadLimit()
     for path in listed:
         state.update(b"\0" + path + b"\0" + _state_of(os.path.join(top, path), limit))
     commit = head.output.decode(errors="replace")[:12] if head.code == 0 else "none yet"
     return Snapshot(state.hexdigest(), "git", f"HEAD {commit}, {len(listed)} changed paths{limit.remark}")
+
+
+def _shows_registry(entry: bytes) -> bool:
+    return any(map(_is_of_registry, os.fsdecode(entry[3:]).split("/")))
 
 
 def _listed(status: bytes) -> list[bytes]:
@@ -150,7 +162,7 @@ def walk(folder: bytes) -> Iterator[bytes]:
     pending = _entries(folder)
     while pending:
         entry = pending.pop()
-        if os.fsdecode(entry.name) in _BY_PRODUCTS:
+        if is_by_product(os.fsdecode(entry.name)):
             continue
         if entry.is_dir(follow_symlinks=False):
             pending += _entries(entry.path)

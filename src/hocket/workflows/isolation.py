@@ -16,6 +16,7 @@ from msgspec import structs
 from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, FolderApproval, Spec, Step, Worktree
+from hocket.providers import PROVIDERS
 from hocket.trust.approvals import Approvals
 from hocket.trust.folder_contents import Cover, above, outside, servers_written_in
 from hocket.workflows.worktrees import FOLDER
@@ -55,7 +56,8 @@ def approval_of(
 
     Trusting a folder with all its future contents includes its commits; an approval is of the files as they are.
     """
-    if not agent.trusted or approvals.config.lists(cwd) or approvals.home is None:
+    reads_approved = PROVIDERS[agent.provider].privileges is not None
+    if not (agent.trusted and reads_approved) or approvals.config.lists(cwd) or approvals.home is None:
         return None
     trees = worktrees_folder(approvals.home)
     others = (

@@ -195,8 +195,11 @@ def encoded(content: Mapping[str, Any]) -> bytes:
 
 
 def end_content(event: Event, run: Run) -> dict[str, Any] | None:
-    """What is reported of the end of a root run; None for a single agent that succeeded or was stopped."""
-    has_failed = run.status in (Status.FAILED, Status.LOST)
+    """What is reported of the end of a root run; None for a single agent that succeeded or was stopped.
+
+    Of a session that is only observed nothing tells how its work ended.
+    """
+    has_failed = run.status in (Status.FAILED, Status.LOST) and not run.is_observed
     if not has_failed and run.kind is Kind.LEAF:
         return None
     said = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -15,6 +15,9 @@ Dollars = Annotated[float, Meta(gt=0, le=10**9)]
 Count = Annotated[int, Meta(ge=1, le=10**15)]
 NonEmptyText = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+Variables = Mapping[str, Annotated[str, Meta(pattern=r"^[^\x00]*$")]]
+"""An environment; no variable can contain NUL."""
+Pid = Annotated[int, Meta(ge=1, le=2**31)]
 OnQuestion = Literal["deny", "ask", "fail"]
 
 
@@ -23,7 +26,7 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     cwd: NonEmptyText | None = None
     """The working directory, an absolute path. Default: that of the calling run."""
-    env: Mapping[str, str] | None = None
+    env: Variables | None = None
     """The caller's environment. Default: that of the calling run, else the server's own."""
     agent: NonEmptyText | None = None
     dsl: NonEmptyText | None = None
@@ -72,6 +75,21 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     isolation: Literal["none", "worktree"] | None = None
     """Whether each step of a chain works in a git worktree of its own. Default: that of the step, then of the chain."""
 
+    caller_session: Name | None = None
+    """The session of an agent's CLI that the start comes from."""
+    caller_pid: Pid | None = None
+    """The process of that CLI."""
+    caller_agent: Name | None = None
+    """The agent of that session, if it has a definition."""
+    caller_mode: Name | None = None
+    """The permission mode of that session. With it the start has at most its permissions, as one by a run has."""
+
+    @property
+    def caller(self) -> dict[str, Any]:
+        """What the run records of where it was started from."""
+        known = {"caller_session": self.caller_session, "caller_pid": self.caller_pid}
+        return {name: value for name, value in known.items() if value is not None}
+
     @property
     def directory(self) -> str:
         """The working directory; raises if the request has none."""
@@ -98,7 +116,7 @@ class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Keep the session open for more messages."""
     start_at: int | NonEmptyText | None = None
     """The step of a chain to begin with: its number, from 1, or its agent's name. Default: the first incomplete one."""
-    env: Mapping[str, str] | None = None
+    env: Variables | None = None
     """The caller's environment, which the values of secret variables are taken from. Default: the server's own."""
 
     @property
@@ -119,7 +137,7 @@ class HandoffRequest(Struct, frozen=True, forbid_unknown_fields=True):
     cwd: NonEmptyText | None = None
     default_cwd: NonEmptyText | None = None
     """The working directory if neither ``cwd`` nor the task has one."""
-    env: Mapping[str, str] | None = None
+    env: Variables | None = None
     timeout: Seconds | None = None
     budget_usd: Dollars | None = None
     on_question: OnQuestion | None = None

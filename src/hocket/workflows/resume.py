@@ -6,8 +6,10 @@ because of an approval has to be approved still.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,15 +19,16 @@ import msgspec
 from msgspec.structs import replace
 
 from hocket.chain.parse import parse, render
-from hocket.config import caller_environment
+from hocket.config import SESSION_PLACES, caller_environment
 from hocket.config.settings import Limits
-from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
+from hocket.errors import ChainSyntaxError, Conflict, NotFound, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.providers.launching import check_total
 from hocket.secret_files import reveal, secret_names
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import check_disk
+from hocket.sessions.observed.discovery import find
 from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers
@@ -41,7 +44,7 @@ from hocket.workflows.isolation import (
     working_directory,
     worktrees_folder,
 )
-from hocket.workflows.request import ResumeRequest
+from hocket.workflows.request import ResumeRequest, StartRequest
 from hocket.workflows.start import Assignment, Starter
 from hocket.workflows.step_prompts import stage_result
 
@@ -74,7 +77,7 @@ class Resumer:
         async def create() -> Run:
             check_disk(self._home, self._limits)
             async with self._worktrees.reuse:  # One at a time, so that no run is resumed twice at once.
-                bound = await self._journal.read_aside(partial(bind_resume, run=run, request=request))
+                bound = await self._bind(run, request)
                 bound = await self._starter.folders.run(bound.cwd, check_approvals, bound, str(self._home))
                 if isinstance(bound, Spec):
                     await self._restore_worktree(bound)
@@ -82,6 +85,27 @@ class Resumer:
                 return await self._starter.start_bound(bound, key, assignment=assignment)
 
         return await self._starter.once(key, create)
+
+    async def _bind(self, run: Run, request: ResumeRequest) -> Spec | BoundChain:
+        if run.is_observed:
+            return await self._bind_observed(run, request)
+        return await self._journal.read_aside(partial(bind_resume, run=run, request=request))
+
+    async def _bind_observed(self, run: Run, request: ResumeRequest) -> Spec:
+        """What to start in order to continue a session that Hocket did not start: its agent, bound as for any start."""
+        if request.start_at is not None:
+            raise _no_steps(run)
+        places = _leaf_spec.decode(self._journal.read.spec(run.id)).env
+        await asyncio.to_thread(_check_no_process, run, places)
+        _check_ended(run)
+        others = {name: value for name, value in request.environment.items() if name not in SESSION_PLACES}
+        start = StartRequest(cwd=run.cwd, env={**others, **places}, agent=run.agent, session=request.session)
+        bound = await self._starter.bind(start, None)
+        sessions = PROVIDERS[run.provider or ""].sessions
+        if not isinstance(bound, Spec) or bound.provider != run.provider or sessions is None or run.session_id is None:
+            raise Conflict(f"run {run.number} has no session that could be resumed: {run.agent!r} is no such agent now")
+        resumed = sessions.resume(bound, run.session_id, request.prompt or "")
+        return replace(resumed, resumed_from=run.id, session_tokens=run.tokens or 0)
 
     async def _restore_worktree(self, spec: Spec) -> None:
         """Check the worktree that a session works in, if it is in one; create it again if it was removed."""
@@ -109,7 +133,7 @@ def _spec_if_exists(step: Step, tree: Worktree) -> Spec | None:
 def bind_resume(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
     """What to start in order to continue an ended run."""
     if run.kind is not Kind.CHAIN and request.start_at is not None:
-        raise UsageError(f"run {run.number} is not a chain and has no steps", "Leave out --from")
+        raise _no_steps(run)
     if run.kind is Kind.CHAIN:
         _check_ended(run)
         record = read.spec(run.id)
@@ -121,6 +145,21 @@ def bind_resume(read: Queries, run: Run, request: ResumeRequest) -> Spec | Bound
             first = replace(rest.steps[0], spec=_with_secret_notice(rest.steps[0].spec, record, request))
             return replace(rest, steps=(first, *rest.steps[1:]))
     return _resume_session(read, run, request)
+
+
+def _no_steps(run: Run) -> UsageError:
+    return UsageError(f"run {run.number} is not a chain and has no steps", "Leave out --from")
+
+
+def _check_no_process(run: Run, env: Mapping[str, str]) -> None:
+    """Raise if the session of an observed run has a process: two would work on the same files, each with its own
+    history."""
+    with suppress(NotFound):  # A session without any records is for its CLI to report.
+        if (process := find(run.session_id or "", env).process) is not None:
+            raise Conflict(
+                f"the session of run {run.number} is open in process {process.pid}",
+                "end it where it was started, or wait until it has ended",
+            )
 
 
 def check_approvals(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:

@@ -146,7 +146,8 @@ def _row(place: _Place, run: Run, top: Run, form: Form) -> dict[str, Any]:
 
 def _changes(place: _Place, run: Run, top: Run, form: Form) -> DirectoryChanges:
     if place.start is not None:
-        return directory_diff.changes_since(place.start, top.created_at, run.ended_at, place.git, form)
+        begun = min(top.created_at, top.started_at or top.created_at)  # An observed run began before it was created.
+        return directory_diff.changes_since(place.start, begun, run.ended_at, place.git, form)
     if (tree := place.tree) is None:
         raise Conflict(f"run {run.number} has no directory")
     if os.path.isdir(tree.path):

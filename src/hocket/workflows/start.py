@@ -27,9 +27,10 @@ from hocket.sessions.run_identity import new_id
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.supervisor import Supervisor
-from hocket.store import NewRun
+from hocket.store import FilePosition, NewRun
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
+from hocket.trust.calling_session import calling_agent
 from hocket.trust.delegation import DelegationLimits
 from hocket.workflows.bind import bind, describe
 from hocket.workflows.budgets import Budgets
@@ -62,6 +63,8 @@ class RunBatch:
     events: list[Event] = field(default_factory=list)
     new: dict[str, NewRun] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
+    transcripts: dict[tuple[str, str], FilePosition] = field(default_factory=dict)
+    """By run and path, how far the transcript of a session has been read for an earlier run."""
 
 
 class _Reservation(NamedTuple):
@@ -122,7 +125,7 @@ class Starter:
 
         async def create() -> Run:
             check_disk(self._home, self._limits)
-            return await self.start_bound(await self.bind(request, parent), key, parent, assignment)
+            return await self.start_bound(await self.bind(request, parent), key, parent, assignment, request.caller)
 
         return await self.once(key, create)
 
@@ -136,6 +139,7 @@ class Starter:
         key: str | None = None,
         parent: Run | None = None,
         assignment: Assignment | None = None,
+        caller: Mapping[str, Any] | None = None,
     ) -> Run:
         """Create the run of a single agent or of a chain. The chain driver takes over a chain once it is committed."""
         depth = depth_below(parent, self._limits)
@@ -145,7 +149,7 @@ class Starter:
         try:
             async with self._secrets.holding(parent.root if parent else run_id, environments_of(bound)):
                 batch = RunBatch()
-                more: Mapping[str, Any] = {"directories": directories}
+                more: Mapping[str, Any] = {"directories": directories, **(caller or {})}
                 self.stage_run(batch, kind, bound, parent, depth, more, key=key, run_id=run_id, assignment=assignment)
                 run = (await self.commit_runs(batch))[run_id]
         finally:
@@ -193,7 +197,12 @@ class Starter:
             # An agent must not choose what program names resolve to, nor which settings apply.
             request = msgspec.structs.replace(request, env=limits.caller.env)
         config = load(request.directory, str(self._home), request.environment)
-        catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
+        approvals = Approvals(config)
+        catalog = partial(self.catalogs.get, request.directory, request.environment, config, approvals)
+        if request.caller_mode is not None and limits.caller is None:
+            place, env = request.directory, request.environment
+            named = request.caller_agent, request.caller_session, request.caller_mode
+            limits = limits._replace(caller=calling_agent(*named, place, env, approvals, catalog))
         return bind(request, config, catalog, limits)
 
     def _is_stopping(self, run: Run) -> bool:
@@ -256,6 +265,8 @@ class Starter:
             **(more or {}),
             "on_question": spec.on_question,
             "resumed_from": spec.resumed_from,
+            # A family is in one file: a child in a worktree, or in another project, belongs to it as well.
+            "registry": (parent.registry if parent else None) or spec.registry,
             **({"task": parent.task} if parent is not None and parent.task else {}),
             **({"task": assignment.task, "handoff": assignment.handoff} if assignment is not None else {}),
             "source": spec.source if isinstance(spec, Spec) else None,
@@ -283,5 +294,7 @@ class Starter:
 
     async def commit_runs(self, batch: RunBatch) -> dict[str, Run]:
         """Create the runs of a batch in one durable transaction."""
-        committed = await self._journal.write(batch.events, new=batch.new, orders=batch.orders, durable=True)
+        committed = await self._journal.write(
+            batch.events, new=batch.new, transcripts=batch.transcripts, orders=batch.orders, durable=True
+        )
         return committed.runs

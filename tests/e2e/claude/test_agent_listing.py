@@ -26,8 +26,8 @@ QUESTION = {"type": "control_request", "request_id": "1", "request": {"subtype":
 NAME = re.compile(r"q[0-9]{3,5}")
 
 
-def ask(project: Path, home: Path) -> dict[str, str]:
-    """What the CLI lists in a directory: names and descriptions. It answers without any request to a model."""
+def list_agents(project: Path, home: Path) -> dict[str, str]:
+    """The agents that the CLI lists in a directory: names and descriptions. No request to a model is needed."""
     env = {**ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(home), "PATH": "/usr/bin:/bin"}
     argv = [str(real_cli()), "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     question = json.dumps(QUESTION).encode() + b"\n"
@@ -44,14 +44,14 @@ def ask(project: Path, home: Path) -> dict[str, str]:
 @functools.cache
 def built_in_agents() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as empty:
-        return ask(Path(empty), Path(home))
+        return list_agents(Path(empty), Path(home))
 
 
 def listed_by_the_cli(project: Path, tmp_path: Path) -> dict[str, str]:
     home = tmp_path / "home"
     home.mkdir()
     own = built_in_agents()
-    return {name: words for name, words in ask(project, home).items() if own.get(name) != words}
+    return {name: words for name, words in list_agents(project, home).items() if own.get(name) != words}
 
 
 def write(project: Path, contents: dict[str, bytes]) -> Path:
@@ -68,22 +68,22 @@ def scanned(project: Path) -> Found:
     return found
 
 
-def refused_by_us_alone(scan: Found) -> set[str]:
-    """The names of files that we refuse and the CLI loads: each file is called like its agent."""
+def refused_only_by_hocket(scan: Found) -> set[str]:
+    """The agents that Hocket refuses and the CLI loads: each file is named after its agent."""
     stems = (Path(problem.path).stem for problem in scan.problems if problem.kind == "refused" and problem.cli_loads)
     return {match[0] for stem in stems if (match := NAME.match(stem))}
 
 
 @pytest.mark.req("S4-48")
-def test_odd_definitions_are_the_same_to_hocket_and_to_the_cli(tmp_path: Path) -> None:
+def test_unusual_definitions_are_listed_as_by_cli(tmp_path: Path) -> None:
     project = tmp_path / "project"
     write(project, definitions())
     theirs, scan = listed_by_the_cli(project, tmp_path), scanned(project)
     ours = {entry.name: entry.description for entry in scan.entries}
-    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_by_us_alone(scan)}
+    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_only_by_hocket(scan)}
     assert len(ours) > 200
     assert {name: words for name, words in theirs.items() if name not in alone} == ours
-    assert {NAME.findall(name)[0] for name in alone} == refused_by_us_alone(scan)
+    assert {NAME.findall(name)[0] for name in alone} == refused_only_by_hocket(scan)
 
 
 # --- Duplicates ---------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def test_odd_definitions_are_the_same_to_hocket_and_to_the_cli(tmp_path: Path) -
 DUPLICATES = 40
 
 
-def in_confusion(folder: Path, chance: random.Random) -> None:
-    """Several files for each name, in folders at several depths, some of them behind links."""
+def write_duplicates(folder: Path, chance: random.Random) -> None:
+    """Write several files for each name, in folders at several depths, some of them behind links."""
     places = [".", "a", "z", "m", "a/b", "a/b/c", "z/y"]
     for place in chance.sample(places, len(places)):
         (folder / place).mkdir(parents=True, exist_ok=True)
@@ -108,22 +108,24 @@ def in_confusion(folder: Path, chance: random.Random) -> None:
 
 @pytest.mark.req("S4-50")
 @pytest.mark.parametrize("kind", ["disk", "memory"])
-def test_of_duplicate_files_hocket_takes_the_one_that_the_cli_takes(tmp_path: Path, kind: str) -> None:
-    """On two file systems, which list files in orders of their own."""
+def test_duplicate_definitions_resolve_as_by_cli(tmp_path: Path, kind: str) -> None:
+    """On two file systems, which list files in different orders."""
     if kind == "memory" and not os.path.ismount("/dev/shm"):
         pytest.skip("this machine has no file system in memory")
     with tempfile.TemporaryDirectory(dir="/dev/shm" if kind == "memory" else tmp_path) as place:
         project = Path(place)
-        in_confusion(write(project, {}), random.Random(1))
+        write_duplicates(write(project, {}), random.Random(1))
         theirs, scan = listed_by_the_cli(project, tmp_path), scanned(project)
         ours = {entry.name: entry.description for entry in scan.entries}
     by_path = {f"q{number:03}": min(words for words in _described(scan, number)) for number in range(DUPLICATES)}
-    assert sum(theirs[name] != words for name, words in by_path.items()) > DUPLICATES // 4, "this order shows nothing"
+    assert sum(theirs[name] != words for name, words in by_path.items()) > DUPLICATES // 4, (
+        "the order of the file system is that of the paths"
+    )
     assert ours == theirs
 
 
 def _described(scan: Found, number: int) -> list[str]:
-    """Where the files of a name lie, by the problems that they are and by the one that counts."""
+    """The paths of all files of a name: those reported as duplicates and the one in the catalog."""
     files = [problem.path for problem in scan.problems if f"q{number:03}-" in problem.path]
     files += [entry.path for entry in scan.entries if entry.name == f"q{number:03}"]
     return [path.partition("/.claude/agents/")[2] for path in files]
@@ -149,7 +151,7 @@ AROUND = (
 )
 FILES = 1000
 MOST_DIFFERENCES = FILES // 200
-"""Nobody's heads look like these. What is left are tabs and characters in places that nobody puts them in."""
+"""Tolerated, because only tabs and special characters in unrealistic places still differ."""
 
 
 def real_heads() -> list[str]:
@@ -164,23 +166,23 @@ def real_heads() -> list[str]:
 
 
 def mutated(head: str, chance: random.Random) -> str:
-    """The head with one to three small accidents."""
+    """The frontmatter with one to three small defects."""
     for _ in range(chance.randint(1, 3)):
         lines = head.split("\n")
         number, place = chance.randrange(len(lines)), chance.randrange(len(head) + 1)
         key, colon, value = lines[number].partition(": ")
-        accident = chance.randrange(6)
-        if accident == 0:
+        defect = chance.randrange(6)
+        if defect == 0:
             head = head[:place] + chance.choice(SIGNS) + head[place:]
             continue
-        if accident == 1:
+        if defect == 1:
             head = head[:place] + head[place + chance.randint(1, 5) :]
             continue
-        if accident == 2 and colon:
+        if defect == 2 and colon:
             lines[number] = f"{key}: {chance.choice(AROUND).format(value)}"
-        elif accident == 3:
+        elif defect == 3:
             lines.insert(number, chance.choice(lines))
-        elif accident == 4:
+        elif defect == 4:
             lines[number] = chance.choice(("  ", "\t", " ")) + lines[number]
         else:
             lines[number] += chance.choice((":", " # c", '"', "'", ",", "\r", "]", " \\"))
@@ -192,7 +194,7 @@ def mutated(head: str, chance: random.Random) -> str:
 @pytest.mark.req("S4-48")
 @pytest.mark.skipif(not CORPORA, reason="HOCKET_CORPORA names no folder with collections of real agents")
 @pytest.mark.parametrize("seed", range(3))
-def test_real_heads_with_accidents_are_the_same_to_both(tmp_path: Path, seed: int) -> None:
+def test_mutated_frontmatter_is_listed_as_by_cli(tmp_path: Path, seed: int) -> None:
     chance, heads = random.Random(seed), real_heads()
     contents = {}
     for number in range(FILES):
@@ -201,6 +203,6 @@ def test_real_heads_with_accidents_are_the_same_to_both(tmp_path: Path, seed: in
     project = tmp_path / "project"
     write(project, contents)
     theirs, scan = set(listed_by_the_cli(project, tmp_path)), scanned(project)
-    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_by_us_alone(scan)}
+    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_only_by_hocket(scan)}
     assert len(theirs) > FILES // 4
     assert len((theirs - alone) ^ {entry.name for entry in scan.entries}) <= MOST_DIFFERENCES

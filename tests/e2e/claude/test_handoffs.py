@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(120)]
 
 
 def by(name: str, *do: Document) -> Document:
-    """What one of the five agents does who come with Hocket."""
+    """A rule for one of the five default agents of Hocket."""
     return {"when": {"system": f"You are the {name}"}, "do": list(do)}
 
 
@@ -34,8 +34,8 @@ def task_of(hocket: Hocket, task: str) -> dict[str, Any]:
 @pytest.mark.req(
     "S2-54", "S2-56", "S2-57", "S2-58", "S2-62", "S2-63", "S2-64", "S2-72", "S2-76", "S2-77", "S2-78", "S2-79"
 )
-def test_an_orchestrator_leads_a_task_by_its_command_alone(claude: ClaudeSetup, hocket: Hocket) -> None:
-    """Through Bash, as its instructions say; `hocket` is on nobody's PATH but that which Hocket gives."""
+def test_orchestrator_hands_off_with_hocket_command(claude: ClaudeSetup, hocket: Hocket) -> None:
+    """Through Bash, as its instructions say; only the PATH that Hocket sets contains `hocket`."""
     target = hocket.cwd / "hello.txt"
     write = {"tool": {"name": "Write", "input": {"file_path": str(target), "content": "hello\n"}}}
     claude.use_script(
@@ -85,7 +85,7 @@ def is_by(body: Any, name: str) -> bool:
 
 
 @pytest.mark.req("S2-67", "S2-73")
-def test_an_agent_that_fails_is_no_success_for_its_caller(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_failed_hand_off_is_reported_to_caller(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(
         by("orchestrator", bash("hocket handoff developer 'Do it'"), {"say": "told"}),
         by("developer", {"fail": {"status": 400, "message": "no such luck"}}),

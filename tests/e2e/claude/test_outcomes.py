@@ -24,37 +24,35 @@ WORK = {"do": [{"think": "hm"}, {"say": "first"}, bash("echo hi", "hi"), {"cost"
 
 
 @pytest.mark.req("S1-51", "S2-57", "S2-58", "S2-61", "S3-40")
-def test_a_run_that_succeeds_has_the_last_words_as_its_result(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_successful_run_has_last_text_as_result(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script({**WORK, "when": {"prompt": "do it"}})
-    told = run(hocket, "claude", "-p", "do it")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "the end")
-    assert told.stderr == ""
-    assert [data["text"] for data in told.of("text")] == ["first", "the end"]
-    assert [data["text"] for data in told.of("thinking")] == ["hm"]
-    (started,), (finished,) = told.of("tool.started"), told.of("tool.finished")
+    output = run(hocket, "claude", "-p", "do it")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "the end")
+    assert output.stderr == ""
+    assert [data["text"] for data in output.of("text")] == ["first", "the end"]
+    assert [data["text"] for data in output.of("thinking")] == ["hm"]
+    (started,), (finished,) = output.of("tool.started"), output.of("tool.finished")
     assert (started["name"], started["id"], started["input"]["command"]) == ("Bash", finished["id"], "echo hi")
     assert (finished["name"], finished["error"], finished["text"]) == ("Bash", False, "hi")
-    (turn,) = told.of("turn.ended")
+    (turn,) = output.of("turn.ended")
     assert (turn["result"], turn["is_error"], turn["num_turns"]) == ("the end", False, 2)
-    assert (told.ended["tokens"], told.ended["cost_usd"] > 0) == (60, True)
-    leaf = shown(hocket, told.leaf)
+    assert (output.ended["tokens"], output.ended["cost_usd"] > 0) == (60, True)
+    leaf = shown(hocket, output.leaf)
     assert (leaf["status"], leaf["reason"], leaf["exit_code"], leaf["result"]) == ("done", "exit", 0, "the end")
-    assert (leaf["cost_usd"], leaf["tokens"]) == (told.ended["cost_usd"], 60)
+    assert (leaf["cost_usd"], leaf["tokens"]) == (output.ended["cost_usd"], 60)
 
 
 @pytest.mark.req("S3-23", "S3-24", "S3-25", "S3-26")
 @pytest.mark.parametrize("name", ["a_b.c d\u00e9\U0001f600~", "x" * 150 + "/" + "\u65e5" * 60])
-def test_the_session_is_known_from_its_first_word_and_its_transcript_is_found(
-    claude: ClaudeSetup, hocket: Hocket, name: str
-) -> None:
+def test_session_id_and_transcript_are_recorded(claude: ClaudeSetup, hocket: Hocket, name: str) -> None:
     folder = hocket.cwd / name
     folder.mkdir(parents=True)
     claude.use_script(says("fine"))
-    told = run(hocket, "claude", "-p", "hello", cwd=folder)
-    sessions = told.of("session")
-    assert {data["session_id"] for data in sessions} == {session_of(told.leaf)}
-    leaf = shown(hocket, told.leaf)
-    assert leaf["session_id"] == session_of(told.leaf)
+    output = run(hocket, "claude", "-p", "hello", cwd=folder)
+    sessions = output.of("session")
+    assert {data["session_id"] for data in sessions} == {session_of(output.leaf)}
+    leaf = shown(hocket, output.leaf)
+    assert leaf["session_id"] == session_of(output.leaf)
     transcript = Path(leaf["transcript"])
     assert transcript.is_relative_to(Path.home() / ".claude/projects")
     assert leaf["session_id"] in transcript.read_text()
@@ -63,7 +61,7 @@ def test_the_session_is_known_from_its_first_word_and_its_transcript_is_found(
 
 
 @pytest.mark.req("S3-39", "S3-40")
-def test_words_are_told_while_the_rest_of_them_is_still_to_come(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_complete_line_is_shown_before_message_ends(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script({"do": [{"say": "early\nand then"}, {"wait": 300}]})
     run_id = spawn(hocket, "claude", "-p", "go")
     wait_for(hocket, run_id, "text", lambda data: data["text"] == "early")
@@ -79,7 +77,7 @@ FAILURES = {
     529: ("error", "overloaded", True),
     429: ("rate_limited", "rate_limit", False),
 }
-"""By status: the reason, the program's own word for it, and whether it passes by itself."""
+"""By status: the reason, the error of the CLI, and whether it is transient."""
 
 
 def fails(number: int, status: int) -> Document:
@@ -87,9 +85,7 @@ def fails(number: int, status: int) -> Document:
 
 
 @pytest.mark.req("S2-67")
-def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(
-    scripted: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_api_failures_have_reasons_and_transient_flags(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
     for status, (reason, word, passes) in FAILURES.items():
         run_id = spawn(hocket, "claude", "-p", "hello")
@@ -102,7 +98,7 @@ def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(
         assert [(data["error_status"], data["error"]) for data in retries] == [(status, word)]
 
 
-def test_a_service_that_cannot_be_reached_passes_by_itself(
+def test_unreachable_service_is_transient_error(
     claude: ClaudeSetup, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claude.use_script(says("never heard"))
@@ -126,7 +122,7 @@ def unused_port() -> int:
 
 
 class Limited(BaseHTTPRequestHandler):
-    """A service whose only answer is that the limit of a subscription is reached, with the headers that say so."""
+    """A service that always responds that the usage limit of the subscription is reached."""
 
     resets_at = int(time.time()) + 3 * 86_400
 
@@ -148,8 +144,8 @@ class Limited(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def used_up(claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The real program, with a subscription that is used up."""
+def exhausted_subscription(claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The real CLI with a subscription whose usage limit is reached."""
     claude.use_script(says("never heard"))
     with ThreadingHTTPServer(("127.0.0.1", 0), Limited) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -160,8 +156,8 @@ def used_up(claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         server.shutdown()
 
 
-@pytest.mark.usefixtures("used_up")
-def test_a_usage_limit_parks_the_chain_until_the_time_that_the_program_tells(hocket: Hocket, agent: Bin) -> None:
+@pytest.mark.usefixtures("exhausted_subscription")
+def test_usage_limit_parks_chain_until_its_reset(hocket: Hocket, agent: Bin) -> None:
     agent("after", "open('after', 'w')")
     started = hocket("run", "--detach", "--json", "claude:9 -> after", "-p", "hello")
     chain = json.loads(started.stdout.splitlines()[-1])["run"]
@@ -176,58 +172,58 @@ def test_a_usage_limit_parks_the_chain_until_the_time_that_the_program_tells(hoc
 
 
 def retry_in(event: Event) -> dict[str, Any] | None:
-    """What an event says about one more attempt of the CLI's, if it does."""
+    """The data of an event that reports another attempt of the CLI."""
     data: dict[str, Any] = event["data"]
     return data if event["type"] in ("notice", "rate_limited") and "attempt" in data else None
 
 
-def test_a_single_run_fails_with_its_api(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_single_run_fails_on_api_error(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(fails(1, 401))
-    told = run(hocket, "claude", "-p", "hello")
-    assert (*told.outcome, told.step["reason"]) == (1, "failed", "error", "error")
+    output = run(hocket, "claude", "-p", "hello")
+    assert (*output.outcome, output.step["reason"]) == (1, "failed", "error", "error")
 
 
-def test_a_limit_of_requests_makes_the_run_fail(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_run_fails_at_max_turns(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(WORK)
-    told = run(hocket, "claude", "-p", "hello", "--", "--max-turns", "1")
-    assert told.outcome == (1, "failed", "error")
-    assert told.of("turn.ended")[0]["subtype"] == "error_max_turns"
-    assert "maximum number of turns" in shown(hocket, told.leaf)["error"]
+    output = run(hocket, "claude", "-p", "hello", "--", "--max-turns", "1")
+    assert output.outcome == (1, "failed", "error")
+    assert output.of("turn.ended")[0]["subtype"] == "error_max_turns"
+    assert "maximum number of turns" in shown(hocket, output.leaf)["error"]
 
 
-def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_exhausted_cli_budget_has_own_exit_code(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(
         {"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]}
     )
-    told = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.0001")
-    assert told.outcome == (5, "failed", "budget")
-    assert told.ended["cost_usd"] > 0.0001
+    output = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.0001")
+    assert output.outcome == (5, "failed", "budget")
+    assert output.ended["cost_usd"] > 0.0001
 
 
-def test_a_budget_of_ours_is_kept_to_by_the_program_itself(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_hocket_budget_is_enforced_by_cli(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
-    told = run(hocket, "claude:3", "-p", "hello", "--budget", "0.0001")
-    assert told.outcome == (5, "failed", "budget")
-    assert (told.step["iterations"], told.of("turn.ended")[0]["subtype"]) == (1, "error_max_budget_usd")
+    output = run(hocket, "claude:3", "-p", "hello", "--budget", "0.0001")
+    assert output.outcome == (5, "failed", "budget")
+    assert (output.step["iterations"], output.of("turn.ended")[0]["subtype"]) == (1, "error_max_budget_usd")
 
 
 @pytest.mark.req("S1-45")
-def test_what_would_ask_is_denied_unless_somebody_wants_to_be_asked(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_permission_request_is_denied_by_default(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(
         {"do": [asks_to("sh -c 'echo x > made'", allowed=[{"say": "made it"}], denied=[{"say": "then not"}])]}
     )
-    told = run(hocket, "claude", "-p", "hello")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "then not")
-    (denied,) = (data for data in told.of("notice") if data["kind"] == "permission_denied")
+    output = run(hocket, "claude", "-p", "hello")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "then not")
+    (denied,) = (data for data in output.of("notice") if data["kind"] == "permission_denied")
     assert denied["tool"] == "Bash"
-    assert [denial["tool"] for denial in told.of("turn.ended")[0]["denials"]] == ["Bash"]
-    assert told.of("tool.finished")[0]["error"] is True
-    assert not told.of("question")
+    assert [denial["tool"] for denial in output.of("turn.ended")[0]["denials"]] == ["Bash"]
+    assert output.of("tool.finished")[0]["error"] is True
+    assert not output.of("question")
     assert not (hocket.cwd / "made").exists()
 
 
-def test_a_model_that_refuses_makes_the_run_fail(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_run_fails_when_model_refuses(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script({"do": [{"say": "hm"}, "refuse"]})
-    told = run(hocket, "claude", "-p", "hello")
-    assert told.outcome == (1, "failed", "error")
-    assert "refusal" in [data["kind"] for data in told.of("notice")]
+    output = run(hocket, "claude", "-p", "hello")
+    assert output.outcome == (1, "failed", "error")
+    assert "refusal" in [data["kind"] for data in output.of("notice")]

@@ -1,4 +1,4 @@
-"""Plugins and servers with the real CLI: it lists the agents that we list, and starts the servers that we pass."""
+"""Plugins and servers with the real CLI: it lists the same agents as Hocket and starts the servers passed to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def user(world: Path) -> User:
 
 
 def run_cli(user: User, *args: str, stdin: str = "", cwd: Path | None = None) -> str:
-    """What the real program says, for this user and with nothing but this machine in reach."""
+    """The output of the real CLI for this user, without network."""
     base = os.environ.get("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
     done = subprocess.run(
         [str(real_cli()), *args],
@@ -62,7 +62,7 @@ def said(output: str, **wanted: str) -> dict[str, Any]:
 
 
 def listed(user: User, *args: str) -> list[str]:
-    """The names of the plugins' agents, by the program's own word."""
+    """The names of the plugin agents that the CLI lists."""
     output = run_cli(user, *STREAMS, *args, stdin=json.dumps(INITIALIZE) + "\n")
     agents = said(output, type="control_response")["response"]["response"]["agents"]
     return sorted(agent["name"] for agent in agents if ":" in agent["name"])
@@ -91,8 +91,8 @@ ODD_FILES = {
 }
 
 
-def test_the_cli_lists_the_agents_that_we_list(user: User) -> None:
-    """Installed by the program itself, from a directory, by the user and for one project."""
+def test_plugin_agents_are_listed_as_by_cli(user: User) -> None:
+    """The CLI installs them from a directory, for the user and for one project."""
     (user.kept / "known_marketplaces.json").unlink()
     folder = user.offer("alpha", ODD_FILES)
     (folder / "agents/link.md").symlink_to("plain.md")
@@ -108,7 +108,7 @@ def test_the_cli_lists_the_agents_that_we_list(user: User) -> None:
     assert listed(user, *UNTRUSTED) == user.names(trusted=False) == [name for name in ours if name != "beta:y"]
 
 
-def test_the_cli_uses_what_is_installed_where_we_do(user: User, world: Path) -> None:
+def test_plugin_install_path_is_resolved_as_by_cli(user: User, world: Path) -> None:
     user.offer("alpha", {"agents/offered.md": head("offered")})
     put(user.kept / "known_marketplaces.json", {"market": user.known("github", user.market)})
     for copy in ("a", "b"):
@@ -120,7 +120,7 @@ def test_the_cli_uses_what_is_installed_where_we_do(user: User, world: Path) -> 
     assert listed(user) == ["alpha:a"]
 
 
-def test_a_project_cannot_bring_a_marketplace_of_its_own(user: User) -> None:
+def test_project_marketplace_is_ignored(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     (user.kept / "known_marketplaces.json").unlink()
     extra = {"market": {"source": {"source": "directory", "path": str(user.market)}}}
@@ -132,7 +132,7 @@ def test_a_project_cannot_bring_a_marketplace_of_its_own(user: User) -> None:
 
 
 def started(cli: ClaudeSetup, user: User, agent: Agent, options: LaunchRequest, run: Path) -> dict[str, Any]:
-    """What a launch of ours makes the program say when it begins."""
+    """The first message of the CLI that Hocket's launch starts."""
     cli.use_script(says("fine"))
     made = launch(agent, replace(options, prompt="hello"))
     for name, content in made.files.items():
@@ -145,7 +145,7 @@ def agent_of(made: Definition, *, trusted: bool = False) -> Agent:
     return Agent(made.name, "claude", str(real_cli()), "plugin", definition=made, trusted=trusted)
 
 
-def test_a_plugins_agent_runs_under_its_name_with_its_own_words(claude: ClaudeSetup, user: User, world: Path) -> None:
+def test_plugin_agent_runs_with_its_name_and_instructions(claude: ClaudeSetup, user: User, world: Path) -> None:
     folder = user.offer("alpha", {"agents/s/one.md": head("one", tools="Read") + "Look into ${CLAUDE_PLUGIN_ROOT}.\n"})
     user.switch(ALPHA)
     made = definition(user.entries()["alpha:s:one"])
@@ -185,7 +185,7 @@ def running(init: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     [(None, ["mine", "theirs"]), (["theirs", "nope"], ["theirs"]), ([], [])],
     ids=["no list", "a list", "an empty list"],
 )
-def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
+def test_agent_gets_only_whitelisted_servers(
     claude: ClaudeSetup, user: User, world: Path, allowed: Sequence[str] | None, names: list[str]
 ) -> None:
     put(user.home / ".claude.json", {"mcpServers": {"mine": server(world)}})
@@ -198,10 +198,8 @@ def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
     assert chosen.unknown == (("nope",) if allowed else ())
 
 
-def test_an_agents_own_hooks_and_servers_work_where_its_folders_do_not(
-    claude: ClaudeSetup, user: User, world: Path
-) -> None:
-    """What is handed over inline takes effect; servers that it only names have to be handed over as well."""
+def test_definition_hooks_and_servers_work_in_untrusted_folder(claude: ClaudeSetup, user: User, world: Path) -> None:
+    """Inline hooks and servers take effect; a server that is only named has to be passed in addition."""
     hook = {"Stop": [{"hooks": [{"type": "command", "command": f"touch {world}/own_hook"}]}]}
     theirs = {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {world}/their_hook"}]}]}
     put(user.project / ".claude/settings.json", {"hooks": theirs})

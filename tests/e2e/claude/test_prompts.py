@@ -1,4 +1,4 @@
-"""Prompts reach the model unchanged, whatever their length and characters."""
+"""Prompts of any length and with any characters reach the model unchanged."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from world import Hocket
 
 pytestmark = pytest.mark.shared_server
 
-STRANGE = (
+UNUSUAL = (
     "-dash \"quotes\" 'single' `tick` $HOME \\n\nsecond line\ttab \x01\x1b[31m\x7f e\u0301 \ufeff "
     "\U0001f600 \u05e9\u05dc\u05d5\u05dd \u202eRTL end"
 )
 
 
 def prompts_in(body: Any) -> list[str]:
-    """What users said in a request: their texts as they stand, in order."""
+    """The texts of the user messages in a request, in order."""
     contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
     blocks = [block for content in contents for block in ([{"text": content}] if isinstance(content, str) else content)]
     return [block["text"] for block in blocks if not block.get("text", "<").startswith("<system-reminder>")]
 
 
 @pytest.mark.req("S1-37", "S2-66")
-def test_a_strange_prompt_arrives_as_it_is(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_unusual_characters_in_prompt_arrive_unchanged(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(says("fine"))
-    assert run(hocket, "claude", "-p", STRANGE).code == 0
-    assert prompts_in(claude.model.last) == [STRANGE]
+    assert run(hocket, "claude", "-p", UNUSUAL).code == 0
+    assert prompts_in(claude.model.last) == [UNUSUAL]
 
 
 @pytest.mark.req("S1-37", "S2-57")
-def test_a_prompt_of_a_megabyte_arrives_whole(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_megabyte_prompt_arrives_unchanged(claude: ClaudeSetup, hocket: Hocket) -> None:
     prompt = "".join(f"line {number}: \u00e4\U0001f600\n" for number in range(60_000)) + "end"
     assert len(prompt.encode()) > 1_000_000
     claude.use_script(says("fine"))

@@ -26,7 +26,7 @@ def asked(hocket: Hocket, *args: str) -> tuple[str, dict[str, Any]]:
     return run_id, wait_for(hocket, run_id, "question")["data"]
 
 
-def test_an_allowed_question_has_its_effect_and_is_answered_once(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_allowed_question_runs_tool_and_closes(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(ASKS)
     run_id, question = asked(hocket, "--session")
     assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", COMMAND)
@@ -45,7 +45,7 @@ def test_an_allowed_question_has_its_effect_and_is_answered_once(cli: ClaudeSetu
     assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_always_allowed_command_is_asked_once(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script({"do": [asks_to(COMMAND), bash("rm made"), bash(COMMAND), {"say": "both times"}]})
     run_id, question = asked(hocket)
     assert question["rule"] == f"Bash({COMMAND})"
@@ -62,7 +62,7 @@ def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: Claude
     assert not (hocket.cwd / ".claude").exists()
 
 
-def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_always_answer_requires_suggested_rule(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(ASKS)
     run_id, question = asked(hocket)
     refused = hocket("answer", run_id, "always")
@@ -71,7 +71,7 @@ def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: ClaudeSetu
     assert hocket("answer", run_id, "allow").returncode == 0
 
 
-def test_a_denial_tells_the_agent_why(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_denial_message_reaches_agent(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(ASKS)
     run_id, _ = asked(hocket)
     denied = hocket("answer", run_id, "deny", "-m", "use the test database", "--json")
@@ -85,7 +85,7 @@ def test_a_denial_tells_the_agent_why(cli: ClaudeSetup, hocket: Hocket) -> None:
 
 
 @pytest.mark.own_server
-def test_a_question_outlives_the_server(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_question_survives_server_kill(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(ASKS)
     run_id, question = asked(hocket)
     before = shown(hocket, run_id)
@@ -99,7 +99,7 @@ def test_a_question_outlives_the_server(cli: ClaudeSetup, hocket: Hocket) -> Non
     assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_of_two_answers_at_the_same_time_one_counts(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_only_one_of_concurrent_answers_counts(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(ASKS)
     run_id, _ = asked(hocket)
     both = {word: hocket.start("answer", run_id, word) for word in ("allow", "deny")}
@@ -110,7 +110,7 @@ def test_of_two_answers_at_the_same_time_one_counts(scripted: ClaudeSetup, hocke
     assert len(data_of(hocket, run_id, "answer")) == 1
 
 
-def test_a_question_of_a_background_agent_keeps_the_run_open(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_background_agent_question_keeps_run_open(cli: ClaudeSetup, hocket: Hocket) -> None:
     sub = {"prompt": "look around", "background": True}
     cli.use_script(
         {"when": {"agent": "general-purpose"}, "do": [asks_to(COMMAND), {"say": "made it"}]},
@@ -128,15 +128,15 @@ def test_a_question_of_a_background_agent_keeps_the_run_open(cli: ClaudeSetup, h
     assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_a_question_that_nobody_may_answer_ends_the_run(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_on_question_fail_ends_run(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(ASKS)
-    told = run(hocket, "claude", "-p", "hello", "--on-question", "fail")
-    assert told.outcome == (4, "failed", "no_answer")
-    assert shown(hocket, told.leaf)["reason"] == "no_answer"
+    output = run(hocket, "claude", "-p", "hello", "--on-question", "fail")
+    assert output.outcome == (4, "failed", "no_answer")
+    assert shown(hocket, output.leaf)["reason"] == "no_answer"
     assert not (hocket.cwd / "made").exists()
 
 
-def test_a_choice_is_answered_by_its_number(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_choice_is_answered_by_number(claude: ClaudeSetup, hocket: Hocket) -> None:
     options = [{"label": label, "description": "as it says"} for label in ("red", "green")]
     choice = {"question": "Which colour?", "header": "Colour", "options": options, "multiSelect": False}
     ask = {"tool": "AskUserQuestion", "input": {"questions": [choice]}, "allowed": [{"say": "noted"}]}
@@ -150,9 +150,7 @@ def test_a_choice_is_answered_by_its_number(claude: ClaudeSetup, hocket: Hocket)
 
 
 @pytest.mark.req("S1-45")
-def test_without_a_word_a_question_waits_in_the_inbox_until_it_is_answered_by_its_id(
-    scripted: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_inbox_question_is_answered_by_its_id(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(ASKS)
     run_id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, run_id, "question")
@@ -167,16 +165,16 @@ def test_without_a_word_a_question_waits_in_the_inbox_until_it_is_answered_by_it
 
 
 @pytest.mark.req("S1-45")
-def test_in_a_pipe_nobody_is_asked(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_run_in_pipe_asks_no_question(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(ASKS)
-    told = run(hocket, "claude", "-p", "hello")
-    assert told.outcome == (0, "done", "single_run")
-    assert data_of(hocket, told.leaf, "question") == []
+    output = run(hocket, "claude", "-p", "hello")
+    assert output.outcome == (0, "done", "single_run")
+    assert data_of(hocket, output.leaf, "question") == []
     assert not (hocket.cwd / "made").exists()
 
 
 @pytest.mark.own_server
-def test_an_agent_asks_people_in_its_own_words_by_a_command(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_agent_asks_question_with_hocket_command(claude: ClaudeSetup, hocket: Hocket) -> None:
     words = [sys.executable, "-m", "hocket", "ask", "Which colour?", "--option", "red", "--option", "blue"]
     claude.use_script({"do": [bash(shlex.join(words)), {"say": "noted"}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")

@@ -66,7 +66,7 @@ def check_masked(hocket: Hocket, home: Path, ref: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, pytest.param(7, marks=pytest.mark.slow)])
-def test_a_secret_is_masked_in_text_result_and_tool_result(
+def test_secret_is_masked_in_text_and_tool_result(
     cli: ClaudeSetup, hocket: Hocket, home: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torture row 46: the real CLI passes on deltas of so many characters."""
@@ -75,24 +75,24 @@ def test_a_secret_is_masked_in_text_result_and_tool_result(
     command = f"echo {KEY}; echo '{json.dumps({'key': KEY})}'; echo $HOCKET_TOKEN"
     result = f"{KEY}\n{json.dumps({'key': KEY})}"
     cli.use_script({"do": [bash(command, result), {"say": f"It worked.\nThe key is {KEY}, as you see"}]})
-    told = run(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
-    assert told.outcome == (0, "done", "single_run")
-    assert parts_of_key(json.dumps(told.events)) == []
-    ended = shown(hocket, told.leaf)
+    output = run(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
+    assert output.outcome == (0, "done", "single_run")
+    assert parts_of_key(json.dumps(output.events)) == []
+    ended = shown(hocket, output.leaf)
     assert ended["result"] == f"It worked.\nThe key is {MASK}, as you see"
-    texts = [data["text"] for data in data_of(hocket, told.leaf, "text")]
+    texts = [data["text"] for data in data_of(hocket, output.leaf, "text")]
     assert "\n".join(texts) == ended["result"]
-    (started,) = data_of(hocket, told.leaf, "tool.started")
+    (started,) = data_of(hocket, output.leaf, "tool.started")
     assert started["input"]["command"] == command.replace(KEY, MASK)
-    (finished,) = data_of(hocket, told.leaf, "tool.finished")
+    (finished,) = data_of(hocket, output.leaf, "tool.finished")
     assert f'{MASK}\n{{"key": "{MASK}"}}' in finished["text"]
-    check_masked(hocket, home, told.leaf)
+    check_masked(hocket, home, output.leaf)
     assert KEY.encode() in (Path(ended["dir"]) / "out").read_bytes(), "the run's own file is as the agent wrote it"
-    assert KEY in hocket("logs", told.leaf, "--raw").stdout
+    assert KEY in hocket("logs", output.leaf, "--raw").stdout
 
 
 @pytest.mark.own_server
-def test_an_allowed_command_with_a_secret_runs_as_it_was_asked(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_allowed_command_with_secret_runs_unchanged(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     command = f"sh -c 'echo {KEY} > made'"
     cli.use_script({"do": [asks_to(command, allowed=[{"say": f"made {KEY}"}], denied=[{"say": "then not"}])]})
@@ -109,7 +109,7 @@ def test_an_allowed_command_with_a_secret_runs_as_it_was_asked(cli: ClaudeSetup,
     check_masked(hocket, home, run_id)
 
 
-def test_a_choice_with_a_secret_is_answered_by_its_number(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_choice_with_secret_is_answered_by_number(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     options = [{"label": label, "description": f"as {KEY} says"} for label in ("red", "green")]
     choice = {"question": f"Which colour for {KEY}?", "header": "Colour", "options": options, "multiSelect": False}
@@ -125,18 +125,18 @@ def test_a_choice_with_a_secret_is_answered_by_its_number(claude: ClaudeSetup, h
     check_masked(hocket, home, run_id)
 
 
-def test_an_api_error_that_repeats_a_secret_fails_the_run(scripted: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_secret_in_api_error_is_masked(scripted: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     scripted.use_script({"do": [{"fail": {"status": 400, "message": f"no such key: {KEY}"}}]})
-    told = run(hocket, "claude", "-p", "hello")
-    assert told.outcome[1:] == ("failed", "error")
-    ended = shown(hocket, told.leaf)
+    output = run(hocket, "claude", "-p", "hello")
+    assert output.outcome[1:] == ("failed", "error")
+    ended = shown(hocket, output.leaf)
     assert (ended["status"], ended["reason"]) == ("failed", "error")
     assert MASK in ended["error"]
-    check_masked(hocket, home, told.leaf)
+    check_masked(hocket, home, output.leaf)
 
 
-def test_a_question_in_an_agent_s_own_words_is_masked(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_secret_in_asked_question_is_masked(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     words = ["-m", "hocket", "ask", f"Is {KEY} right?", "--option", "yes", "--option", f"no, not {KEY}"]
     claude.use_script({"do": [bash(shlex.join([sys.executable, *words])), {"say": "noted"}]})
@@ -149,9 +149,7 @@ def test_a_question_in_an_agent_s_own_words_is_masked(claude: ClaudeSetup, hocke
     check_masked(hocket, home, run_id)
 
 
-def test_a_message_with_a_secret_arrives_and_is_recorded_masked(
-    claude: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
+def test_message_with_secret_arrives_and_is_recorded_masked(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     claude.use_script({"when": {"turn": 2}, "do": [{"say": "noted"}]}, {"do": [{"say": "hello"}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--session")
     wait_for(hocket, run_id, "turn.ended")
@@ -188,7 +186,7 @@ say("result", subtype="success", is_error=False, result="The key is " + key)
 
 
 @pytest.mark.own_server
-def test_a_secret_is_masked_when_the_server_dies_between_its_parts(
+def test_split_secret_is_masked_after_server_kill(
     agent: Bin, hocket: Hocket, home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torture row 46: the state that is committed between two deltas has no character of the secret."""
@@ -201,12 +199,12 @@ def test_a_secret_is_masked_when_the_server_dies_between_its_parts(
     os.kill(server_pid(hocket), signal.SIGKILL)
     with following(hocket, run_id) as events:
         open_gate(gate)
-        told = list(events)
+        received = list(events)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", f"The key is {MASK}")
-    texts = [event["data"]["text"] for event in told if event["type"] == "text"]
+    texts = [event["data"]["text"] for event in received if event["type"] == "text"]
     assert texts == ["The first line.", f"The key is {MASK}.", f"Almost: {KEY[:HALF]}"]
     assert [event for event in events_of(hocket, run_id) if event["type"] == "text"] == [
-        event for event in told if event["type"] == "text"
+        event for event in received if event["type"] == "text"
     ]
     assert KEY not in recorded(home)

@@ -18,7 +18,7 @@ TWO = {"tools": [bash("echo a", "a"), bash("echo b", "b")]}
 DENIED = asks_to("sh -c 'echo x > made'", denied=[{"say": "then not \U0001f600"}])
 FAILING = (400, 401, 403, 404, 413)
 PASSING = {"broken": 500, "overloaded": 529, "limited": 429}
-"""After these a chain waits and tries again, so they are told of single agents."""
+"""A chain waits after these and retries, so they are tested with single runs."""
 SCRIPTS: dict[str, list[Any]] = {
     "work": [
         {"do": [{"think": "hm"}, {"say": "one\ntwo"}, bash("echo hi", "hi"), {"say": "gr\u00fc\u00dfe"}, TWO, DENIED]}
@@ -42,7 +42,7 @@ SCRIPTS: dict[str, list[Any]] = {
     },
 }
 RARELY = {"overloaded", "limited", f"loop:{len(FAILING)}"}
-"""They differ from others here in a number alone."""
+"""They differ from other scripts only in a number."""
 FACTS = {
     "run.created": ("kind", "agent", "provider", "depth", "step", "iteration"),
     "run.ended": ("status", "reason", "result", "exit_code", "tokens", "error", "transient"),
@@ -56,24 +56,24 @@ FACTS = {
     "notice": ("kind", "error", "error_status", "attempt", "tool"),
     "marker": ("line",),
 }
-"""What both must agree on, by type of event; events of other types tell about the program or repeat."""
+"""The fields that must be equal, by type of event; other types describe the program or repeat others."""
 
 
-def story(told: RunOutput) -> Iterator[tuple[Any, ...]]:
-    """All that happened, without what differs between any two runs. Progress of members comes when it comes."""
-    for event in told.events:
+def comparable_events(output: RunOutput) -> Iterator[tuple[Any, ...]]:
+    """All events without what differs between any two runs and without the progress of members."""
+    for event in output.events:
         data, facts = event["data"], FACTS.get(event["type"])
         if facts is not None and data.get("status") != "running":
             yield (event["type"], *(_without_wording(data).get(fact) for fact in facts))
 
 
 def _without_wording(data: dict[str, Any]) -> dict[str, Any]:
-    """How a failure is put into words is the program's own affair."""
+    """The wording of failures may differ between the programs."""
     failed = data.get("is_error") or data.get("status") == "failed"
     return {**data, "result": None, "error": None} if failed else data
 
 
-def told_of(hocket: Hocket, script: str) -> RunOutput:
+def run_script(hocket: Hocket, script: str) -> RunOutput:
     if script not in (*PASSING, "member_of_one"):
         return run(hocket, script.replace("loop", "claude") if script.startswith("loop") else "claude", "-p", "hello")
     run_id = spawn(hocket, "claude", "-p", "hello")
@@ -85,12 +85,12 @@ def told_of(hocket: Hocket, script: str) -> RunOutput:
 @pytest.mark.parametrize(
     "script", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in SCRIPTS]
 )
-def test_both_players_of_a_script_tell_the_same_story(
+def test_scripted_agent_and_cli_report_same_events(
     script: str, world: Path, hocket: Hocket, claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claude.use_script(*SCRIPTS[script])
-    real = told_of(hocket, script)
+    real = run_script(hocket, script)
     ClaudeSetup("scripted", world, monkeypatch).use_script(*SCRIPTS[script])
-    scripted = told_of(hocket, script)
-    assert list(story(scripted)) == list(story(real))
+    scripted = run_script(hocket, script)
+    assert list(comparable_events(scripted)) == list(comparable_events(real))
     assert (scripted.code, scripted.stderr) == (real.code, real.stderr)

@@ -1,4 +1,4 @@
-"""The server is killed while an agent works, and the run still comes to its end."""
+"""Runs end although their server was killed, and no command starts it again."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SLOW = {"do": [{"say": "begun"}, {"tool": {"name": "Bash", "input": {"command": 
 
 
 def appears(path: Path) -> bool:
-    """Nothing tells of a file that another process makes, so it is looked for."""
+    """Poll for a file, because its creation by another process gives no event."""
     deadline = time.monotonic() + PATIENCE
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return path.exists()
 
 
-def left_alone(hocket: Hocket, *args: str) -> tuple[str, Path]:
-    """A run at work whose server has just been killed."""
+def run_without_server(hocket: Hocket, *args: str) -> tuple[str, Path]:
+    """Start a run and kill its server. The run and its directory."""
     run_id = spawn(hocket, "claude", "-p", "hello", *args)
     wait_for(hocket, run_id, "text")
     place = Path(shown(hocket, run_id)["dir"])
@@ -36,26 +36,26 @@ def left_alone(hocket: Hocket, *args: str) -> tuple[str, Path]:
 
 
 @pytest.mark.parametrize("on_question", ["deny", pytest.param("ask", marks=pytest.mark.slow)])
-def test_a_run_ends_without_anybody_asking(scripted: ClaudeSetup, hocket: Hocket, on_question: str) -> None:
-    """Its input is open, for our tools at least, so its keeper calls for a server when it has done its work."""
+def test_scripted_run_ends_after_server_kill(scripted: ClaudeSetup, hocket: Hocket, on_question: str) -> None:
+    """Its input is open, so its keeper starts a server when it is idle."""
     scripted.use_script(SLOW)
-    run_id, place = left_alone(hocket, "--on-question", on_question)
+    run_id, place = run_without_server(hocket, "--on-question", on_question)
     assert appears(place / "exit")
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["reason"], ended["result"]) == (0, "done", "exit", "all done")
 
 
-def test_the_real_program_ends_without_anybody_asking(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_real_cli_run_ends_after_server_kill(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(SLOW)
-    run_id, place = left_alone(hocket)
+    run_id, place = run_without_server(hocket)
     assert appears(place / "exit")
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", "all done")
 
 
-def test_a_question_that_nobody_was_there_to_hear_brings_the_server_back(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_open_question_restarts_server(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script({"do": [{"say": "begun"}, {"wait": 2.0}, asks_to("touch x"), {"say": "then"}]})
-    run_id, _ = left_alone(hocket, "--on-question", "ask")
+    run_id, _ = run_without_server(hocket, "--on-question", "ask")
     before = server_pid_now(hocket)
     assert before is None
     deadline = time.monotonic() + PATIENCE
@@ -68,6 +68,6 @@ def test_a_question_that_nobody_was_there_to_hear_brings_the_server_back(scripte
 
 
 def server_pid_now(hocket: Hocket) -> int | None:
-    """Without starting one."""
+    """The pid of the server if it runs; does not start it."""
     pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
     return int(pid) if pid is not None else None

@@ -50,9 +50,7 @@ def receive(claude: ClaudeSetup, hocket: Hocket, project: Path) -> tuple[str, st
     return run, json.dumps(model.bodies), data_of(hocket, run, "input")
 
 
-def test_a_message_from_another_session_does_not_enter_by_default(
-    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
-) -> None:
+def test_session_message_is_ignored_by_default(claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path) -> None:
     configure(home, None)
     run, asked, inputs = receive(claude, hocket, project)
     assert WORDS not in asked
@@ -60,9 +58,7 @@ def test_a_message_from_another_session_does_not_enter_by_default(
     assert all(WORDS not in json.dumps(event) for event in events_of(hocket, run))
 
 
-def test_a_held_message_does_not_enter_and_is_noticed(
-    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
-) -> None:
+def test_held_session_message_gives_notice(claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path) -> None:
     configure(home, "hold")
     run, asked, inputs = receive(claude, hocket, project)
     assert WORDS not in asked
@@ -73,7 +69,7 @@ def test_a_held_message_does_not_enter_and_is_noticed(
     assert "was held" in hocket("logs", run).stdout
 
 
-def test_an_accepted_message_is_an_event_with_its_sender(
+def test_accepted_session_message_is_recorded_with_sender(
     claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:
     configure(home, "accept")
@@ -90,9 +86,7 @@ def test_an_accepted_message_is_an_event_with_its_sender(
     assert "raw" not in kinds, "an echo that was not understood"
 
 
-def test_a_message_that_wakes_an_idle_session_is_an_event(
-    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
-) -> None:
+def test_session_message_wakes_idle_session(claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path) -> None:
     configure(home, "accept")
     claude.use_script(says("awake", last=WORDS), says("first"))
     run = spawn(hocket, "claude", "-p", "go", "--session")

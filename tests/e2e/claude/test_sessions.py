@@ -18,18 +18,16 @@ from world import Hocket
 pytestmark = pytest.mark.shared_server
 
 PRICE = [{"cost": 0.25}, {"usage": {"input": 100, "output": 100}}]
-"""What each turn costs, by either player's reckoning."""
+"""The cost of each turn, the same in both implementations."""
 
 
 def costs_of(hocket: Hocket, run_id: str) -> list[float]:
-    """What was known to be spent at the end of each turn."""
+    """The cost recorded at the end of each turn."""
     return [data["cost_usd"] for data in data_of(hocket, run_id, "usage") if not data["estimate"]]
 
 
 @pytest.mark.own_server
-def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_server(
-    cli: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_session_keeps_its_process_after_server_kill(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(
         {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
         {"when": {"turn": 2}, "do": [*PRICE, {"say": "two"}]},
@@ -53,7 +51,7 @@ def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_serv
     assert (too_late.returncode, too_late.stdout) == (2, "")
 
 
-def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_cost_of_interrupted_turn_is_estimated(cli: ClaudeSetup, hocket: Hocket) -> None:
     begun = [{"usage": {"input": 100, "output": 100_000}}, {"say": "begun"}, bash("true")]
     cli.use_script(
         {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
@@ -61,20 +59,18 @@ def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(cli: Cla
     )
     run_id = spawn(hocket, "claude", "--session", "-p", "first")
     wait_for(hocket, run_id, "turn.ended")
-    told = shown(hocket, run_id)
-    assert (told["cost_estimated"], told["tokens"]) == (False, 200)
+    before = shown(hocket, run_id)
+    assert (before["cost_estimated"], before["tokens"]) == (False, 200)
     assert hocket("send", run_id, "more").returncode == 0
     wait_for(hocket, run_id, "tool.finished")
     assert hocket("stop", run_id).returncode == 0
     ended = shown(hocket, run_id)
     assert (ended["status"], ended["tokens"] > 100_000, ended["cost_estimated"]) == ("stopped", True, True)
-    assert ended["cost_usd"] > told["cost_usd"]
+    assert ended["cost_usd"] > before["cost_usd"]
     assert re.search(r"^cost +~\$", hocket("show", run_id).stdout, re.MULTILINE)
 
 
-def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(
-    scripted: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_empty_message_is_refused(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(says("fine"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
@@ -84,18 +80,18 @@ def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(
 
 
 def test_compaction_is_reported_as_notices(claude: ClaudeSetup, hocket: Hocket) -> None:
-    """The CLI has the model sum it up, and goes on with that."""
+    """The CLI lets the model summarize the conversation and continues with the summary."""
     claude.use_script(says("first"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     assert hocket("send", run_id, "/compact", "--wait").returncode == 0
-    told = [data["text"] for data in data_of(hocket, run_id, "notice") if data["kind"] == "compaction"]
-    assert told == ["the conversation is being compacted", "the conversation was compacted"]
+    notices = [data["text"] for data in data_of(hocket, run_id, "notice") if data["kind"] == "compaction"]
+    assert notices == ["the conversation is being compacted", "the conversation was compacted"]
     assert hocket("send", run_id, "and now?", "--wait").returncode == 0
     assert hocket("stop", run_id).returncode == 0
 
 
-def test_an_interrupted_turn_ends_and_the_next_one_works(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_session_continues_after_interrupted_turn(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(
         {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
         says("at your service", prompt="instead"),
@@ -112,7 +108,7 @@ def test_an_interrupted_turn_ends_and_the_next_one_works(cli: ClaudeSetup, hocke
     assert shown(hocket, run_id)["pid"] == before["pid"]
 
 
-def test_a_message_and_an_interruption_at_once_answer_the_message(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_interrupting_message_is_answered(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(
         {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
         says("at your service", prompt="instead"),
@@ -123,9 +119,7 @@ def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Claude
     assert (answer.returncode, answer.stdout) == (0, "at your service\n")
 
 
-def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(
-    claude: ClaudeSetup, hocket: Hocket, project: Path
-) -> None:
+def test_message_during_turn_reaches_agent(claude: ClaudeSetup, hocket: Hocket, project: Path) -> None:
     gate = make_gate(project / "gate")
     claude.use_script({"do": [bash("cat gate"), {"say": "the end"}]}, says("an answer", prompt="by the way"))
     run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "ask")
@@ -137,7 +131,7 @@ def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(
     assert "by the way" in claude.model.request_text()
 
 
-def test_a_run_that_is_told_no_more_says_so(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_message_to_closed_input_is_refused(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script({"do": [{"say": "begun"}, "hang"]})
     run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "deny")
     wait_for(hocket, run_id, "text")
@@ -148,7 +142,7 @@ def test_a_run_that_is_told_no_more_says_so(scripted: ClaudeSetup, hocket: Hocke
     assert hocket("stop", run_id).returncode == 0
 
 
-# --- Going on -----------------------------------------------------------------------------------------------
+# --- Resuming -----------------------------------------------------------------------------------------------
 
 PAST = (
     {"when": {"turn": 2}, "do": [*PRICE, {"say": "I remember"}]},
@@ -158,8 +152,8 @@ PAST = (
 
 def resumed(hocket: Hocket, run_id: str) -> tuple[Any, dict[str, Any]]:
     done = hocket("resume", run_id, "-p", "what was it?", "--json")
-    told = run_output(done.returncode, done.stdout, done.stderr)
-    return told, shown(hocket, told.events[-1]["run"])
+    output = run_output(done.returncode, done.stdout, done.stderr)
+    return output, shown(hocket, output.events[-1]["run"])
 
 
 def check_resumed(cli: ClaudeSetup, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -172,31 +166,29 @@ def check_resumed(cli: ClaudeSetup, old: dict[str, Any], new: dict[str, Any]) ->
             assert words in cli.model.request_text()
 
 
-def test_a_budget_counts_from_zero_when_a_session_is_gone_on_with(cli: ClaudeSetup, hocket: Hocket) -> None:
-    """What is left of a chain's budget can be told to a pass that goes on after a limit, as it is."""
+def test_resumed_session_budget_starts_at_zero(cli: ClaudeSetup, hocket: Hocket) -> None:
+    """So the remaining budget of a chain can be passed to a resumed iteration unchanged."""
     turn = [{"cost": 0.4}, {"usage": {"output": 20000}}, {"say": "a turn"}]
     cli.use_script({"do": turn})
     first = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.6")
     assert (first.code, first.ended["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
-    told, new = resumed(hocket, first.leaf)
-    assert (told.code, new["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
+    output, new = resumed(hocket, first.leaf)
+    assert (output.code, new["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
 
 
-def test_a_finished_run_is_gone_on_with_in_a_new_one(cli: ClaudeSetup, hocket: Hocket, world: Path) -> None:
+def test_finished_run_resumes_as_new_run(cli: ClaudeSetup, hocket: Hocket, world: Path) -> None:
     define(world / "other", "painter")
     cli.use_script(*PAST)
     old = shown(hocket, run(hocket, "../other/.claude/agents/painter", "-p", "the colour is blue").leaf)
-    told, new = resumed(hocket, old["id"])
-    assert told.code == 0
+    output, new = resumed(hocket, old["id"])
+    assert output.code == 0
     check_resumed(cli, old, new)
     assert (new["agent"], new["cwd"]) == (old["agent"], str(world / "other"))
     assert shown(hocket, old["id"])["result"] == "noted: blue"
 
 
 @pytest.mark.req("S3-23")
-def test_after_a_clear_the_new_conversation_is_the_session_and_all_that_was_spent_counts(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_clear_starts_new_session_and_keeps_cost(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(says("anew", prompt="second"), says("on it goes", prompt="what was it"), says("one"))
     run_id = spawn(hocket, "claude", "--session", "-p", "first words")
     wait_for(hocket, run_id, "turn.ended")
@@ -210,24 +202,24 @@ def test_after_a_clear_the_new_conversation_is_the_session_and_all_that_was_spen
     assert cleared["cost_usd"] == pytest.approx(2 * old["cost_usd"])
     assert cleared["tokens"] == 2 * old["tokens"]
     assert hocket("stop", run_id).returncode == 0
-    told, new = resumed(hocket, run_id)
-    assert (told.code, new["result"]) == (0, "on it goes")
+    output, new = resumed(hocket, run_id)
+    assert (output.code, new["result"]) == (0, "on it goes")
     assert ("second words" in claude.model.request_text(), "first words" in claude.model.request_text()) == (
         True,
         False,
     )
 
 
-def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_resume_without_transcript_fails(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(*PAST)
     old = shown(hocket, run(hocket, "claude", "-p", "the colour is blue").leaf)
     Path(old["transcript"]).unlink()
-    told, new = resumed(hocket, old["id"])
-    assert told.outcome == (1, "failed", "error")
+    output, new = resumed(hocket, old["id"])
+    assert output.outcome == (1, "failed", "error")
     assert f"No conversation found with session ID: {old['session_id']}" in new["error"]
 
 
-def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_lost_run_resumes_but_not_running_one(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script(*PAST)
     run_id = spawn(hocket, "claude", "--session", "-p", "the colour is blue")
     wait_for(hocket, run_id, "turn.ended")
@@ -238,6 +230,6 @@ def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(scripted: ClaudeSetup,
     os.kill(json.loads((Path(old["dir"]) / "pid").read_text())["keeper"], signal.SIGKILL)
     code, lost = waited(hocket, run_id)
     assert (code, lost["status"], lost["result"]) == (1, "lost", "noted: blue")
-    told, new = resumed(hocket, run_id)
-    assert told.code == 0
+    output, new = resumed(hocket, run_id)
+    assert output.code == 0
     check_resumed(scripted, old, new)

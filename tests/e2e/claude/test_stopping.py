@@ -23,7 +23,7 @@ BYPASS = ("--", "--permission-mode", "bypassPermissions")
 
 
 class Sleeper(NamedTuple):
-    """A script whose tool tells its process id and sleeps."""
+    """A script whose tool writes its process id and sleeps."""
 
     gate: Path
 
@@ -39,67 +39,65 @@ def sleeper(claude: ClaudeSetup, project: Path) -> Sleeper:
     return Sleeper(gate)
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     return start_time(pid, living=True) is not None
 
 
-def left(hocket: Hocket, home: Path) -> dict[int, str]:
-    """What runs for this home once its server is gone."""
+def remaining_processes(hocket: Hocket, home: Path) -> dict[int, str]:
+    """The processes of this home after its server has stopped."""
     assert hocket("server", "stop").returncode == 0
     return wait_until_none(home, 5)
 
 
-def test_a_stop_ends_the_agent_and_the_command_it_waits_for(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
+def test_stop_ends_agent_and_its_command(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     tool = sleeper.pid()
     agent = shown(hocket, run_id)["pid"]
-    assert lives(tool)
+    assert is_alive(tool)
     assert hocket("stop", run_id).returncode == 0
     ended = shown(hocket, run_id)
     assert (ended["status"], ended["reason"]) == ("stopped", "stopped")
-    assert (lives(tool), lives(agent), left(hocket, home)) == (False, False, {})
+    assert (is_alive(tool), is_alive(agent), remaining_processes(hocket, home)) == (False, False, {})
 
 
-def test_a_foreground_run_that_is_terminated_takes_everything_along(
-    sleeper: Sleeper, hocket: Hocket, home: Path
-) -> None:
+def test_terminated_foreground_run_leaves_no_process(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
     running = hocket.start("run", "claude", "-p", "go", "--json", *BYPASS)
     tool = sleeper.pid()
     running.terminate()
     assert running.wait(15) == 143
-    assert (lives(tool), left(hocket, home)) == (False, {})
+    assert (is_alive(tool), remaining_processes(hocket, home)) == (False, {})
     assert running.stdout is not None
     assert '"status": "stopped"' in running.stdout.read().splitlines()[-1]
 
 
 @pytest.mark.req("S2-67")
-def test_a_killed_agent_fails_by_signal_and_its_command_is_swept(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
+def test_killed_agent_fails_and_its_command_ends(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     tool = sleeper.pid()
     os.kill(shown(hocket, run_id)["pid"], signal.SIGKILL)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["reason"], ended["exit_code"]) == (1, "failed", "signal", 137)
-    assert (lives(tool), left(hocket, home)) == (False, {})
+    assert (is_alive(tool), remaining_processes(hocket, home)) == (False, {})
 
 
 @pytest.mark.parametrize(
     ("number", "ending"),
     [(signal.SIGTERM, ("exit", 143)), (signal.SIGINT, ("error", 0))],
 )
-def test_an_agent_that_somebody_else_tells_to_end_fails_and_its_command_is_swept(
+def test_externally_signalled_agent_fails_and_command_ends(
     sleeper: Sleeper, hocket: Hocket, home: Path, number: signal.Signals, ending: tuple[str, int]
 ) -> None:
-    """An interrupt it takes as the user's wish: its turn ends with an error, and it by itself."""
+    """The CLI takes SIGINT for an interrupt of the user: the turn ends with an error, then it exits."""
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     tool = sleeper.pid()
     os.kill(shown(hocket, run_id)["pid"], number)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (1, "failed", None)
     assert (ended["reason"], ended["exit_code"]) == ending
-    assert (lives(tool), left(hocket, home)) == (False, {})
+    assert (is_alive(tool), remaining_processes(hocket, home)) == (False, {})
 
 
-def test_a_session_that_is_terminated_from_outside_fails(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_externally_terminated_session_fails(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script({"do": [{"say": "one"}]})
     run_id = spawn(hocket, "claude", "-p", "go", "--session")
     wait_for(hocket, run_id, "turn.ended")
@@ -108,7 +106,7 @@ def test_a_session_that_is_terminated_from_outside_fails(claude: ClaudeSetup, ho
     assert (code, ended["status"], ended["reason"], ended["exit_code"]) == (1, "failed", "exit", 143)
 
 
-def test_a_run_goes_on_without_its_server_and_ends_once(claude: ClaudeSetup, hocket: Hocket, project: Path) -> None:
+def test_run_ends_once_after_server_kill(claude: ClaudeSetup, hocket: Hocket, project: Path) -> None:
     gate = make_gate(project / "gate")
     claude.use_script({"do": [{"say": "before"}, bash("cat gate"), {"say": "after"}]})
     running = hocket.start("run", "claude", "-p", "go", "--json")
@@ -129,31 +127,31 @@ def test_a_run_goes_on_without_its_server_and_ends_once(claude: ClaudeSetup, hoc
     assert len(claude.model.bodies) == 2
 
 
-def test_a_command_left_in_the_background_ends_with_its_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_background_command_ends_with_its_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     gate = make_gate(hocket.cwd / "left")
     given = {"command": "echo $$ > left; sleep 300", "description": "a server", "run_in_background": True}
     claude.use_script({"do": [{"tool": {"name": "Bash", "input": given}}, LAST]})
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     command = int(gate.read_text())
     wait_for(hocket, run_id, "turn.ended")
-    assert lives(command)
+    assert is_alive(command)
     assert hocket("stop", run_id).returncode == 0
     assert shown(hocket, run_id)["result"] == "the end"
-    assert (lives(command), left(hocket, home)) == (False, {})
+    assert (is_alive(command), remaining_processes(hocket, home)) == (False, {})
 
 
 @pytest.mark.shared_server
-def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_timeout_ends_silent_agent(scripted: ClaudeSetup, hocket: Hocket) -> None:
     scripted.use_script({"do": [{"say": "hm"}, "hang"]})
-    told = run(hocket, "claude", "-p", "go", "--timeout", "3")
-    assert told.outcome == (1, "failed", "timeout")
+    output = run(hocket, "claude", "-p", "go", "--timeout", "3")
+    assert output.outcome == (1, "failed", "timeout")
 
 
 @pytest.mark.req("S2-67")
 @pytest.mark.parametrize(("last", "reason"), [("crash", "signal"), ({"fail": {"exit": 3}}, "exit")])
 @pytest.mark.shared_server
-def test_an_agent_that_breaks_off_fails(scripted: ClaudeSetup, hocket: Hocket, last: Any, reason: str) -> None:
+def test_crashed_agent_fails(scripted: ClaudeSetup, hocket: Hocket, last: Any, reason: str) -> None:
     scripted.use_script({"do": [{"say": "hm"}, last]})
-    told = run(hocket, "claude", "-p", "go")
-    assert (told.code, told.ended["status"]) == (1, "failed")
-    assert shown(hocket, told.leaf)["reason"] == reason
+    output = run(hocket, "claude", "-p", "go")
+    assert (output.code, output.ended["status"]) == (1, "failed")
+    assert shown(hocket, output.leaf)["reason"] == reason

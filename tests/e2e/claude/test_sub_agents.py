@@ -17,34 +17,66 @@ LOOKS = {
 
 
 @pytest.mark.req("S2-58", "S2-61")
-def test_a_background_agent_wakes_its_lead_and_the_last_result_counts(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_background_agent_wakes_lead_for_another_turn(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(
         LOOKS,
         {"when": {"woken": True}, "do": [{"say": "it came back"}]},
         {"do": [{"agent": {**SCOUT, "background": True}}, {"say": "meanwhile"}]},
     )
-    told = run(hocket, "claude", "-p", "go")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "it came back")
-    turns = told.of("turn.ended")
+    output = run(hocket, "claude", "-p", "go")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "it came back")
+    turns = output.of("turn.ended")
     assert [turn["result"] for turn in turns] == ["meanwhile", "it came back"]
     assert [bool(turn["origin"]) for turn in turns] == [False, True]
-    (lead,) = (data for data in told.of("tool.started") if data["name"] == "Agent")
-    members = told.of("member")
+    (lead,) = (data for data in output.of("tool.started") if data["name"] == "Agent")
+    members = output.of("member")
     assert {data["tool"] for data in members} == {lead["id"]}
     assert (members[0]["status"], members[0]["background"]) == ("started", True)
     assert members[-1]["status"] == "completed"
-    inner = [data for data in told.of("tool.started") if "parent" in data]
+    inner = [data for data in output.of("tool.started") if "parent" in data]
     assert [(data["name"], data["parent"], data["agent"]) for data in inner] == [("Bash", lead["id"], SCOUT["type"])]
-    spoken = [data["text"] for data in told.of("text") if data.get("parent") == lead["id"]]
+    spoken = [data["text"] for data in output.of("text") if data.get("parent") == lead["id"]]
     assert spoken == ["looking", "nothing there"]
 
 
-def test_a_foreground_agent_belongs_to_the_turn_of_its_lead(cli: ClaudeSetup, hocket: Hocket) -> None:
+def test_foreground_agent_belongs_to_turn_of_lead(cli: ClaudeSetup, hocket: Hocket) -> None:
     cli.use_script(LOOKS, {"do": [{"say": "go"}, {"agent": SCOUT}, {"say": "all seen"}]})
-    told = run(hocket, "claude", "-p", "go")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "all seen")
-    (lead,) = (data for data in told.of("tool.started") if data["name"] == "Agent")
-    assert {data["status"] for data in told.of("member")} >= {"started", "completed"}
-    assert [data["parent"] for data in told.of("tool.started") if data["name"] == "Bash"] == [lead["id"]]
-    assert [data["text"] for data in told.of("text") if "parent" not in data] == ["go", "all seen"]
-    assert len(told.of("turn.ended")) == 1
+    output = run(hocket, "claude", "-p", "go")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "all seen")
+    (lead,) = (data for data in output.of("tool.started") if data["name"] == "Agent")
+    assert {data["status"] for data in output.of("member")} >= {"started", "completed"}
+    assert [data["parent"] for data in output.of("tool.started") if data["name"] == "Bash"] == [lead["id"]]
+    assert [data["text"] for data in output.of("text") if "parent" not in data] == ["go", "all seen"]
+    by_helper = {"parent": lead["id"], "agent": SCOUT["type"]}
+    assert [data for data in output.of("text") if "parent" in data] == [
+        {"text": "looking", **by_helper},
+        {"text": "nothing there", **by_helper},
+    ]
+    assert len(output.of("turn.ended")) == 1
+    logged = [line[9:] for line in hocket("logs", output.leaf).stdout.splitlines()]
+    assert logged[-7:] == [
+        "claude Agent: scout",
+        "claude/general-purpose started: scout",
+        "claude/general-purpose looking",
+        "claude/general-purpose Bash: echo hi",
+        "claude/general-purpose nothing there",
+        "claude/general-purpose completed",
+        "claude all seen",
+    ]
+
+
+@pytest.mark.req("S1-44")
+def test_sub_agent_marker_does_not_end_loop(cli: ClaudeSetup, hocket: Hocket) -> None:
+    """Neither the text of a sub-agent counts, nor that of one inside of it, nor their reports."""
+    inner = {"agent": {**SCOUT, "prompt": "look inside"}}
+    cli.use_script(
+        {"when": {"prompt": "look inside"}, "do": ["marker"]},
+        {"when": {"prompt": "look around"}, "do": [inner, "marker"]},
+        {"do": [{"agent": SCOUT}, {"say": "not yet"}]},
+    )
+    output = run(hocket, "claude:2", "-p", "go")
+    assert output.outcome == (1, "failed", "max_iterations")
+    assert (output.ended["result"], output.of("marker")) == ("not yet", [])
+    said = [data["text"] for data in output.of("text") if "parent" in data]
+    assert said == ["FORKHESTRA_COMPLETE"] * 4
+    assert len({data["parent"] for data in output.of("text") if "parent" in data}) == 4

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.shared_server, pytest.mark.in_process]
 
 
 def set_traps(project: Path, name: str = "trap") -> tuple[Path, Path]:
-    """A hook and a server of the repository's, each of which leaves a file when it is started."""
+    """Write a hook and an MCP server of the project, each of which leaves a file when it is started."""
     hook, server = project / "hook_ran", project / "server_ran"
     (project / ".claude").mkdir(exist_ok=True)
     entry = {"hooks": [{"type": "command", "command": f"touch {hook}"}]}
@@ -34,7 +34,7 @@ def trust(home: Path, folder: Path) -> None:
     (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(folder))}]\n")
 
 
-def test_a_trusted_repository_s_hooks_and_servers_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_hooks_and_servers_of_listed_folder_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     hook, server = set_traps(hocket.cwd)
     trust(home, hocket.cwd)
     claude.use_script(says("fine"))
@@ -42,9 +42,7 @@ def test_a_trusted_repository_s_hooks_and_servers_run(claude: ClaudeSetup, hocke
     assert (hook.exists(), server.exists()) == (True, True)
 
 
-def test_trust_in_a_folder_does_not_bring_in_what_is_behind_a_link_in_it(
-    claude: ClaudeSetup, hocket: Hocket, home: Path, tmp_path: Path
-) -> None:
+def test_trust_does_not_extend_through_links(claude: ClaudeSetup, hocket: Hocket, home: Path, tmp_path: Path) -> None:
     hook, server = set_traps(tmp_path)
     (hocket.cwd / ".git").mkdir()
     (hocket.cwd / "link").symlink_to(tmp_path)
@@ -54,9 +52,7 @@ def test_trust_in_a_folder_does_not_bring_in_what_is_behind_a_link_in_it(
     assert (hook.exists(), server.exists()) == (False, False)
 
 
-def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_changes(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_approved_hooks_and_servers_run_until_changed(claude: ClaudeSetup, hocket: Hocket) -> None:
     hook, server = set_traps(hocket.cwd)
     claude.use_script(says("fine"))
 
@@ -75,9 +71,7 @@ def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_chang
     assert ran() == (False, False)
 
 
-def test_servers_that_are_written_above_a_trusted_folder_stay_off(
-    claude: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
+def test_servers_above_trusted_folder_are_disabled(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     _, above = set_traps(hocket.cwd)
     below = hocket.cwd / "below"
     below.mkdir()
@@ -89,9 +83,7 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(
 
 
 @pytest.mark.req("S1-45")
-def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
-    claude: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
+def test_settings_argument_does_not_enable_untrusted_servers(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """The CLI uses one such flag alone, so the user's settings are merged with ours, which disable those servers."""
     _, above = set_traps(hocket.cwd)
     below = hocket.cwd / "below"
@@ -99,17 +91,15 @@ def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
     trust(home, below)
     claude.use_script(says("fine"))
     wanted = {"enabledMcpjsonServers": ["trap"], "enableAllProjectMcpServers": True, "model": "haiku"}
-    told = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", f"--settings={json.dumps(wanted)}")
-    assert (told.code, above.exists()) == (0, False)
+    output = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", f"--settings={json.dumps(wanted)}")
+    assert (output.code, above.exists()) == (0, False)
     assert "haiku" in claude.model.last["model"]
     trust(home, hocket.cwd)
     assert run(hocket, "claude", "-p", "hello", "--cwd", below, "--", "--settings", "{}").code == 0
-    assert above.exists(), "whoever vouches for them has them, with settings or without"
+    assert above.exists(), "approved servers start, with or without a settings argument"
 
 
-def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s(
-    claude: ClaudeSetup, hocket: Hocket, world: Path
-) -> None:
+def test_approved_definition_does_not_enable_folder_hooks(claude: ClaudeSetup, hocket: Hocket, world: Path) -> None:
     hook, server = set_traps(hocket.cwd)
     own_hook, own_server = world / "own_hook", world / "own_server"
     define(
@@ -121,18 +111,18 @@ def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s
     )
     claude.use_script({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
     assert hocket("trust", "--yes", "eager").returncode == 0
-    told = run(hocket, "eager", "-p", "hello")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
-    assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
+    output = run(hocket, "eager", "-p", "hello")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "thank you")
+    assert output.of("session")[0]["permission_mode"] == "bypassPermissions"
     assert (own_hook.exists(), own_server.exists(), (hocket.cwd / "made").exists()) == (True, True, True)
     assert (hook.exists(), server.exists()) == (False, False)
 
 
-# --- What a repository tells Claude -------------------------------------------------------------------------
+# --- Instructions and skills of a project -------------------------------------------------------------------
 
 
-def tell(project: Path) -> None:
-    """Texts of a repository's that run nothing: instructions, a skill, and two agents of which one calls the other."""
+def write_instructions(project: Path) -> None:
+    """Write project files that start nothing: instructions, a skill, and two agents of which one calls the other."""
     (project / "CLAUDE.md").write_text("The password is swordfish.\n")
     skill = project / ".claude/skills/fishing/SKILL.md"
     skill.parent.mkdir(parents=True)
@@ -146,7 +136,7 @@ def call(agent: str) -> Document:
     return {"tool": {"name": "Agent", "input": given, "result": "wet"}}
 
 
-CREW = (
+RULES = (
     {"when": {"agent": "lead"}, "do": [call("diver"), {"say": "done"}]},
     says("I dived", agent="diver"),
     says("fine"),
@@ -154,7 +144,7 @@ CREW = (
 
 
 def known(claude: ClaudeSetup, hocket: Hocket) -> tuple[bool, bool, bool]:
-    """Whether the instructions reach an agent, whether the skill does, and whether a sibling can be called."""
+    """Whether the instructions and the skill reach an agent, and whether it can call another agent of the project."""
     assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
     heard = claude.model.request_text()
     before = len(claude.model.bodies)
@@ -163,9 +153,9 @@ def known(claude: ClaudeSetup, hocket: Hocket) -> tuple[bool, bool, bool]:
     return "swordfish" in heard, "catch a marlin" in heard, dived
 
 
-def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(claude: ClaudeSetup, hocket: Hocket) -> None:
-    tell(hocket.cwd)
-    claude.use_script(*CREW)
+def test_instructions_and_skills_need_folder_approval(claude: ClaudeSetup, hocket: Hocket) -> None:
+    write_instructions(hocket.cwd)
+    claude.use_script(*RULES)
     assert known(claude, hocket) == (False, False, False)
     assert hocket("trust", "--yes", ".").returncode == 0
     assert known(claude, hocket) == (True, True, True)
@@ -175,13 +165,13 @@ def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(claud
 
 
 def test_one_notice_names_what_an_untrusted_folder_disables(scripted: ClaudeSetup, hocket: Hocket) -> None:
-    tell(hocket.cwd)
-    scripted.use_script(*CREW)
+    write_instructions(hocket.cwd)
+    scripted.use_script(*RULES)
 
     def said(chain: str, agents: int) -> list[str]:
-        told = run(hocket, chain, "-p", "hello")
-        assert len({data["session_id"] for data in told.of("session")}) == agents
-        return [data["text"] for data in told.of("notice") if data["kind"] == "start"]
+        output = run(hocket, chain, "-p", "hello")
+        assert len({data["session_id"] for data in output.of("session")}) == agents
+        return [data["text"] for data in output.of("notice") if data["kind"] == "start"]
 
     for chain, agents in (("claude", 1), ("claude:2", 2), ("diver -> claude", 2)):
         (notice,) = said(chain, agents)
@@ -193,10 +183,10 @@ def test_one_notice_names_what_an_untrusted_folder_disables(scripted: ClaudeSetu
     assert said("claude", 1) == []
 
 
-# --- Going on with what was trusted then --------------------------------------------------------------------
+# --- Resuming with approvals --------------------------------------------------------------------------------
 
 
-def traps_sprung(*traps: Path) -> bool:
+def traps_fired(*traps: Path) -> bool:
     found = [trap.exists() for trap in traps]
     for trap in traps:
         trap.unlink(missing_ok=True)
@@ -205,7 +195,7 @@ def traps_sprung(*traps: Path) -> bool:
 
 
 def refused(hocket: Hocket, ref: str, target: Path) -> str:
-    """What is said by a resumption that is refused before anything has started."""
+    """The message with which a resume is refused, before a process has started."""
     before = len(hocket.runs())
     done = hocket("resume", ref, "--json")
     assert (done.returncode, done.stdout, len(hocket.runs())) == (4, "", before)
@@ -214,7 +204,7 @@ def refused(hocket: Hocket, ref: str, target: Path) -> str:
 
 
 ELSEWHERE = "../other/.claude/agents/painter"
-"""An agent that does not work in the folder whose file gives it something."""
+"""An agent outside the folder whose configuration names it."""
 
 
 def append(path: Path) -> None:
@@ -223,41 +213,37 @@ def append(path: Path) -> None:
 
 @pytest.mark.req("S1-45")
 @pytest.mark.parametrize("file", [".claude/settings.json", None])
-def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
-    claude: ClaudeSetup, hocket: Hocket, file: str | None
-) -> None:
+def test_session_resumes_only_with_approved_folder_hooks(claude: ClaudeSetup, hocket: Hocket, file: str | None) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
-    assert traps_sprung(*traps)
+    assert traps_fired(*traps)
     assert hocket("resume", leaf, "--json").returncode == 0
-    assert traps_sprung(*traps)
+    assert traps_fired(*traps)
     if file is None:
         assert hocket("trust", "--remove").returncode == 0
     else:
         append(hocket.cwd / file)
-    told = refused(hocket, leaf, hocket.cwd)
-    assert ("has changed since you approved it" in told) is (file is not None)
-    assert not traps_sprung(*traps)
+    error = refused(hocket, leaf, hocket.cwd)
+    assert ("has changed since you approved it" in error) is (file is not None)
+    assert not traps_fired(*traps)
     assert hocket("trust", "--yes").returncode == 0
     assert hocket("resume", leaf, "--json").returncode == 0
-    assert traps_sprung(*traps)
+    assert traps_fired(*traps)
 
 
-def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_session_in_untrusted_folder_resumes_without_hooks(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
     claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     append(hocket.cwd / ".mcp.json")
     assert hocket("resume", leaf, "--json").returncode == 0
-    assert not traps_sprung(*traps)
+    assert not traps_fired(*traps)
 
 
 @pytest.mark.req("S1-45")
-def test_session_is_refused_once_its_folder_is_no_longer_listed(
-    scripted: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
+def test_resume_is_refused_after_folder_is_unlisted(scripted: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     set_traps(hocket.cwd)
     trust(home, hocket.cwd)
     scripted.use_script(says("fine"))
@@ -269,15 +255,15 @@ def test_session_is_refused_once_its_folder_is_no_longer_listed(
 
 
 @pytest.mark.req("S1-45")
-def test_session_resumes_only_while_its_definition_is_approved_as_it_was(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_session_resumes_only_with_approved_definition(scripted: ClaudeSetup, hocket: Hocket) -> None:
     path = define(hocket.cwd, "eager", permissionMode="bypassPermissions")
     assert hocket("trust", "--yes", "eager").returncode == 0
     scripted.use_script(says("fine"))
     leaf = run(hocket, "eager", "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
     assert hocket("trust", "--remove", "eager").returncode == 0
-    told = refused(hocket, leaf, path)
-    assert "asks for permission mode bypassPermissions" in told
+    error = refused(hocket, leaf, path)
+    assert "asks for permission mode bypassPermissions" in error
     assert hocket("trust", "--yes", "eager").returncode == 0
     assert hocket("resume", leaf, "--json").returncode == 0
     append(path)
@@ -288,19 +274,19 @@ def test_session_resumes_only_while_its_definition_is_approved_as_it_was(scripte
 
 
 @pytest.mark.req("S1-45")
-def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_chain_resumes_only_with_approved_folder(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     claude.use_script(says("fine"))
     ended = run(hocket, "false -> claude", "-p", "hello")
     (chain,) = {event["root"] for event in ended.events}
-    assert (ended.code, traps_sprung(*traps)) == (1, False)
+    assert (ended.code, traps_fired(*traps)) == (1, False)
     assert hocket("trust", "--remove").returncode == 0
     refused(hocket, chain, hocket.cwd)
     done = hocket("resume", chain, "--from", "2", "--json")
     assert (done.returncode, done.stdout) == (4, "")
     assert hocket("trust", "--yes").returncode == 0
-    assert (hocket("resume", chain, "--from", "2", "--json").returncode, traps_sprung(*traps)) == (0, True)
+    assert (hocket("resume", chain, "--from", "2", "--json").returncode, traps_fired(*traps)) == (0, True)
 
 
 # --- Within a chain -----------------------------------------------------------------------------------------
@@ -310,66 +296,62 @@ def hook_that(command: str) -> str:
     return json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": command}]}]}})
 
 
-def about_settings(told: RunOutput) -> list[str]:
-    texts = [event["data"]["text"] for event in told.events if event["type"] == "notice"]
+def about_settings(output: RunOutput) -> list[str]:
+    texts = [event["data"]["text"] for event in output.events if event["type"] == "notice"]
     return [text for text in texts if "not those of when this began" in text]
 
 
 @pytest.mark.req("S1-45")
-def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
-    claude: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
-    settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
+def test_settings_written_by_step_are_disabled_for_next(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+    settings, fired = hocket.cwd / ".claude/settings.json", hocket.cwd / "fired"
     settings.parent.mkdir()
     settings.write_text("{}")
     (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     define(Path.home(), "writer")
     assert hocket("trust", "--yes").returncode == 0
-    write = bash(f"echo '{hook_that(f'touch {sprung}')}' > {settings}")
+    write = bash(f"echo '{hook_that(f'touch {fired}')}' > {settings}")
     claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
-    told = run(hocket, "writer -> claude", "-p", "hello")
-    assert (told.code, sprung.exists(), "touch" in settings.read_text()) == (0, False, True)
-    (notice,) = about_settings(told)
+    output = run(hocket, "writer -> claude", "-p", "hello")
+    assert (output.code, fired.exists(), "touch" in settings.read_text()) == (0, False, True)
+    (notice,) = about_settings(output)
     assert notice.endswith(f"hocket trust {hocket.cwd}")
     assert hocket("trust", "--yes").returncode == 0
-    assert (run(hocket, "claude", "-p", "hello").code, sprung.exists()) == (0, True)
+    assert (run(hocket, "claude", "-p", "hello").code, fired.exists()) == (0, True)
 
 
 @pytest.mark.req("S1-45")
-def test_servers_that_a_step_writes_above_the_project_stay_off(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+def test_servers_written_above_project_by_step_are_disabled(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     define(Path.home(), "writer")
-    project, sprung = hocket.cwd / "below", hocket.cwd / "sprung"
+    project, fired = hocket.cwd / "below", hocket.cwd / "fired"
     (project / ".git").mkdir(parents=True)
     assert hocket("trust", "--yes", project).returncode == 0
-    servers = json.dumps({"mcpServers": {"planted": {"command": "/bin/sh", "args": ["-c", f"touch {sprung}"]}}})
+    servers = json.dumps({"mcpServers": {"planted": {"command": "/bin/sh", "args": ["-c", f"touch {fired}"]}}})
     write = bash(f"echo '{servers}' > ../.mcp.json")
     claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
-    told = run(hocket, "writer -> claude", "-p", "hello", "--cwd", project)
-    assert (told.code, (hocket.cwd / ".mcp.json").exists(), sprung.exists()) == (0, True, False)
-    assert len(about_settings(told)) == 1
+    output = run(hocket, "writer -> claude", "-p", "hello", "--cwd", project)
+    assert (output.code, (hocket.cwd / ".mcp.json").exists(), fired.exists()) == (0, True, False)
+    assert len(about_settings(output)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
-    settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
+def test_retried_step_ignores_settings_it_wrote(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+    settings, fired = hocket.cwd / ".claude/settings.json", hocket.cwd / "fired"
     settings.parent.mkdir()
     settings.write_text("{}")
     chain = '[chains.alone]\non_lost = "retry"\nsteps = [{agent = "claude"}]\n'
     (home / "config.toml").write_text(f'[claude]\npermission_mode = "bypassPermissions"\n{chain}')
     assert hocket("trust", "--yes").returncode == 0
-    write = f"echo '{hook_that(f'touch {sprung}')}' > {settings}"
+    write = f"echo '{hook_that(f'touch {fired}')}' > {settings}"
     end_its_keeper = "test -e again || { touch again; kill -9 $(ps -o ppid= -p $PPID); sleep 20; }"
     claude.use_script({"do": [bash(f"{write}; {end_its_keeper}"), {"say": "fine"}]})
-    told = run(hocket, "--chain", "alone", "-p", "hello")
-    assert (told.code, (hocket.cwd / "again").exists(), sprung.exists()) == (0, True, False)
-    assert len(about_settings(told)) == 1
+    output = run(hocket, "--chain", "alone", "-p", "hello")
+    assert (output.code, (hocket.cwd / "again").exists(), fired.exists()) == (0, True, False)
+    assert len(about_settings(output)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_every_pass_of_a_loop_is_compared_with_what_was_approved_when_it_began(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_each_iteration_uses_settings_approved_at_start(claude: ClaudeSetup, hocket: Hocket) -> None:
     settings, ran = hocket.cwd / ".claude/settings.json", hocket.cwd / "ran"
     settings.parent.mkdir()
     settings.write_text(hook_that(f"echo hook >> {ran}"))
@@ -386,13 +368,13 @@ esac
     )
     gate.chmod(0o755)
     claude.use_script(says(DEFAULT_MARKER))
-    told = run(hocket, "claude:5", "-p", "hello", "--until", str(gate))
-    assert (told.code, ran.read_text().split()) == (0, ["hook", "pass", "pass", "hook", "pass"])
-    assert len(about_settings(told)) == 1
+    output = run(hocket, "claude:5", "-p", "hello", "--until", str(gate))
+    assert (output.code, ran.read_text().split()) == (0, ["hook", "pass", "pass", "hook", "pass"])
+    assert len(about_settings(output)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_resumed_chain_uses_newly_approved_settings(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     claude.use_script(says("fine"))
@@ -403,7 +385,7 @@ def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: 
     refused(hocket, chain, hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     done = hocket("resume", chain, "--from", "2", "--json")
-    assert (done.returncode, traps_sprung(*traps)) == (0, True)
+    assert (done.returncode, traps_fired(*traps)) == (0, True)
     assert about_settings(run_output(done.returncode, done.stdout, done.stderr)) == []
 
 
@@ -418,7 +400,7 @@ def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: 
     ],
     ids=["alias", "arguments", "claude", "chain"],
 )
-def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved(
+def test_permissions_of_project_file_resume_only_while_approved(
     scripted: ClaudeSetup, hocket: Hocket, world: Path, name: str, text: str
 ) -> None:
     define(world / "other", "painter")
@@ -432,7 +414,7 @@ def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved
 
 
 @pytest.mark.req("S1-45")
-def test_session_is_refused_after_a_new_server_above_its_folder(scripted: ClaudeSetup, hocket: Hocket) -> None:
+def test_resume_is_refused_after_new_server_above_folder(scripted: ClaudeSetup, hocket: Hocket) -> None:
     below = hocket.cwd / "below"
     below.mkdir()
     set_traps(below, "own")
@@ -444,7 +426,7 @@ def test_session_is_refused_after_a_new_server_above_its_folder(scripted: Claude
     assert (done.returncode, "trap" in done.stderr, server.exists()) == (4, True, False)
 
 
-# --- What a repository's own files may say ------------------------------------------------------------------
+# --- Configuration of a project -----------------------------------------------------------------------------
 
 ALIAS = '[agents.again]\npath = "claude"\nargs = ["--setting-sources", "user,project"]\n'
 CHAIN = {"chains": {"again": {"steps": [{"agent": "claude", "args": ["--setting-sources=user,project"]}]}}}
@@ -454,7 +436,7 @@ CHAIN = {"chains": {"again": {"steps": [{"agent": "claude", "args": ["--setting-
 @pytest.mark.parametrize(
     ("file", "text"), [("hocket.toml", ALIAS), ("forge/chains.json", json.dumps(CHAIN))], ids=["alias", "step"]
 )
-def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
+def test_project_arguments_cannot_enable_its_hooks(
     claude: ClaudeSetup, hocket: Hocket, home: Path, file: str, text: str
 ) -> None:
     hook, _ = set_traps(hocket.cwd)
@@ -472,7 +454,7 @@ def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
 
 
 @pytest.mark.req("S1-45")
-def test_what_an_untrusted_repository_allows_itself_is_not_done(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_untrusted_project_cannot_widen_permissions(claude: ClaudeSetup, hocket: Hocket) -> None:
     steps = '[{agent = "claude", args = ["--dangerously-skip-permissions"]}]'
     (hocket.cwd / "hocket.toml").write_text(
         f'[chains.ship]\nsteps = {steps}\n[agents.handy]\npath = "claude"\nallowed_tools = "Bash"\n'
@@ -491,10 +473,10 @@ SHAPING = {
     *("--no-chrome", "--no-session-persistence", "--print", "--prompt-suggestions", "--replay-user-messages"),
     *("--strict-mcp-config", "--system-prompt", "--system-prompt-snapshot", "--tools", "--verbose", "--version"),
 }
-"""Flags of the CLI's that somebody has thought about and found to let it do no more than without them."""
+"""Flags of the CLI that were reviewed: they permit nothing more than without them."""
 
 
-def test_every_flag_that_the_real_cli_tells_of_has_been_thought_about(world: Path) -> None:
+def test_every_cli_flag_is_classified(world: Path) -> None:
     done = subprocess.run(
         [real_cli(), "--help"], env={"HOME": str(world)}, capture_output=True, text=True, check=True, timeout=PATIENCE
     )
@@ -506,7 +488,7 @@ def test_every_flag_that_the_real_cli_tells_of_has_been_thought_about(world: Pat
     assert harmless == SHAPING
 
 
-WISHES = {
+PRIVILEGES = {
     "permissionMode": "bypassPermissions",
     "hooks": '{"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}',
     "mcpServers": '[{"trap": {"command": "true"}}]',
@@ -514,11 +496,9 @@ WISHES = {
 
 
 @pytest.mark.req("S1-45")
-def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(
-    claude: ClaudeSetup, hocket: Hocket
-) -> None:
+def test_privileged_definition_is_refused_in_untrusted_folder(claude: ClaudeSetup, hocket: Hocket) -> None:
     claude.use_script(says("never"))
-    for wish, value in WISHES.items():
+    for wish, value in PRIVILEGES.items():
         path = define(hocket.cwd, "eager", **{wish: value})
         refused = hocket("run", "eager", "-p", "hello", "--json")
         assert (refused.returncode, refused.stdout) == (4, "")
@@ -527,13 +507,11 @@ def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(
 
 
 @pytest.mark.req("S1-45", "S2-62")
-def test_a_definition_gets_its_permission_mode_in_a_trusted_folder(
-    cli: ClaudeSetup, hocket: Hocket, home: Path
-) -> None:
-    define(hocket.cwd, "eager", **WISHES)
+def test_definition_permission_mode_applies_in_listed_folder(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
+    define(hocket.cwd, "eager", **PRIVILEGES)
     trust(home, hocket.cwd)
     cli.use_script({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
-    told = run(hocket, "eager", "-p", "hello")
-    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
-    assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
+    output = run(hocket, "eager", "-p", "hello")
+    assert (*output.outcome, output.ended["result"]) == (0, "done", "single_run", "thank you")
+    assert output.of("session")[0]["permission_mode"] == "bypassPermissions"
     assert (hocket.cwd / "made").exists() == cli.is_real

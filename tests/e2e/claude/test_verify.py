@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from e2e.claude.setup import ENVIRONMENT, real_cli
-from e2e.test_home_untouched import TRACE, strangers, touches
+from e2e.test_home_untouched import TRACE, remote_connections, touches
 from patience import PATIENCE
 from world import Hocket
 
@@ -47,9 +47,9 @@ def define(folder: Path, name: str, *more: str, file: str | None = None) -> Path
 def verified(hocket: Hocket, *args: str | Path, code: int = 0, **more: Any) -> dict[str, Any]:
     done = hocket("doctor", "--verify", "--json", *args, timeout=PATIENCE, **more)
     assert done.returncode == code, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["ok"] == (code == 0)
-    found: dict[str, Any] = told["verify"]
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["ok"] == (code == 0)
+    found: dict[str, Any] = report["verify"]
     return found
 
 
@@ -154,7 +154,7 @@ def odd_folder(project: Path) -> None:
     (agents / "folder").symlink_to(define(project.parent / "far", "in-linked-folder").parent)
 
 
-def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path) -> None:
+def test_verify_agrees_on_unusual_definitions(hocket: Hocket, project: Path) -> None:
     odd_folder(project)
     define(Path.home(), "of-the-user", "model: opus")
     define(Path.home(), "plain", "model: opus")
@@ -163,7 +163,7 @@ def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(hocket: Hocket,
     assert found["same"] > 40
 
 
-def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hocket, project: Path) -> None:
+def test_deprecated_definition_is_expected_difference(hocket: Hocket, project: Path) -> None:
     define(project, "young")
     old = define(project, "old", file="old.deprecated.md")
     found = verified(hocket)
@@ -174,7 +174,7 @@ def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hock
     assert f"only Claude: old ({old})" in shown
 
 
-# --- The stand-in -------------------------------------------------------------------------------------------
+# --- Catalogs of real directories ---------------------------------------------------------------------------
 
 
 def git(cwd: Path, *args: str) -> None:
@@ -244,8 +244,8 @@ PLACES: list[tuple[Make, set[str]]] = [
 ]
 
 
-STAND_INS = [
-    # Where the user's own folder is matters most to what lies in it: plugins.
+DIRECTORIES = [
+    # A moved configuration folder matters most to plugins, which lie in it.
     pytest.param(
         *place, moved, id=f"{name}-{moved}", marks=[pytest.mark.slow] if moved and name != "with_a_plugin" else []
     )
@@ -256,12 +256,12 @@ STAND_INS = [
 
 
 def plain_environment() -> dict[str, str]:
-    """With nobody to call, which the CLI would otherwise try for a long time."""
+    """With an unreachable service, because the CLI would retry for a long time."""
     return {**os.environ, **ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
 
 
-@pytest.mark.parametrize(("make", "expected", "moved"), STAND_INS)
-def test_stand_in_and_hocket_list_what_the_cli_lists_there(
+@pytest.mark.parametrize(("make", "expected", "moved"), DIRECTORIES)
+def test_verify_lists_agents_as_cli_in_project(
     world: Path, monkeypatch: pytest.MonkeyPatch, make: Make, expected: set[str], moved: bool
 ) -> None:
     define(world / "user", "of-the-user")
@@ -294,9 +294,7 @@ def built_in() -> list[Listed]:
     return list_built_in_agents(str(real_cli()), dict(os.environ))
 
 
-def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
-    hocket: Hocket, world: Path
-) -> None:
+def test_writable_folder_above_is_expected_difference(hocket: Hocket, world: Path) -> None:
     cwd = in_no_repository(world)
     cwd.parent.chmod(0o777)
     found = verified(hocket, "--project", cwd)
@@ -304,7 +302,7 @@ def test_what_others_could_put_above_a_directory_of_no_repository_is_a_differenc
     assert (found["only_claude"][0]["expected"], "repository" in found["only_claude"][0]["reason"]) == (True, True)
 
 
-def test_plugin_disabled_by_the_project_is_off_for_both(hocket: Hocket, world: Path) -> None:
+def test_plugin_disabled_by_project_is_no_difference(hocket: Hocket, world: Path) -> None:
     cwd = with_a_plugin(world)
     (cwd / ".claude").mkdir()
     (cwd / ".claude/settings.local.json").write_text(json.dumps({"enabledPlugins": {"plug@shop": False}}))
@@ -312,9 +310,7 @@ def test_plugin_disabled_by_the_project_is_off_for_both(hocket: Hocket, world: P
     assert (found["same"], differences(found)) == (0, {})
 
 
-def test_what_only_we_refuse_is_a_difference_that_is_meant_and_has_its_file_and_reason(
-    hocket: Hocket, project: Path
-) -> None:
+def test_definition_refused_by_hocket_is_expected_difference(hocket: Hocket, project: Path) -> None:
     paths = {
         "big": define(project, "big", f"x: {'y' * 70_000}", file="one.md"),
         "huge": write(project, "two.md", f"---\nname: huge\ndescription: {'y' * 300_000}\n---\n"),
@@ -325,11 +321,11 @@ def test_what_only_we_refuse_is_a_difference_that_is_meant_and_has_its_file_and_
     assert all(row["expected"] and row["reason"] for row in found["only_claude"])
 
 
-# --- Harmless -----------------------------------------------------------------------------------------------
+# --- No side effects ----------------------------------------------------------------------------------------
 
 
-def trap(project: Path, traces: Path) -> None:
-    """A project that would leave a trace by every way that its files have to run something."""
+def set_traps(project: Path, traces: Path) -> None:
+    """Let every project file that can start a program leave a trace."""
     (project / ".claude").mkdir(exist_ok=True)
 
     def command(name: str) -> str:
@@ -351,8 +347,8 @@ def trap(project: Path, traces: Path) -> None:
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": server}}))
 
 
-def test_the_trap_would_catch_a_cli_that_is_started_in_the_project(project: Path, tmp_path: Path) -> None:
-    trap(project, tmp_path)
+def test_traps_detect_cli_started_in_project(project: Path, tmp_path: Path) -> None:
+    set_traps(project, tmp_path)
     subprocess.run(
         [real_cli(), "-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"],
         input=REQUEST, cwd=project, env=plain_environment(), capture_output=True, timeout=PATIENCE, check=True,
@@ -360,10 +356,8 @@ def test_the_trap_would_catch_a_cli_that_is_started_in_the_project(project: Path
     assert {"SessionStart", "key", "server"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_nothing_of_the_project_is_run_nothing_of_the_user_is_written_and_nobody_is_called(
-    hocket: Hocket, world: Path, project: Path, tmp_path: Path
-) -> None:
-    trap(project, tmp_path)
+def test_verify_runs_writes_and_connects_to_nothing(hocket: Hocket, world: Path, project: Path, tmp_path: Path) -> None:
+    set_traps(project, tmp_path)
     git(project, "init", "-q")
     define(project, "mine")
     define(Path.home(), "of-the-user")
@@ -376,8 +370,8 @@ def test_nothing_of_the_project_is_run_nothing_of_the_user_is_written_and_nobody
     (world / "trace").unlink()
     assert snapshot(world) == before
     assert list(tmp_path.iterdir()) == []
-    assert str(tmp_path) not in {str(touch.path.parent) for touch in touches(lines)}, "a trap was looked for"
-    assert strangers(lines) == set()
+    assert str(tmp_path) not in {str(touch.path.parent) for touch in touches(lines)}, "a trap was looked up"
+    assert remote_connections(lines) == set()
 
 
 def snapshot(world: Path) -> dict[str, tuple[int, int]]:
@@ -393,7 +387,7 @@ def snapshot(world: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("collection", ["wshobson+agents", "avivl+claude-007-agents"])
-def test_a_real_collection_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path, collection: str) -> None:
+def test_verify_agrees_on_real_collections(hocket: Hocket, project: Path, collection: str) -> None:
     corpora = os.environ.get("HOCKET_CORPORA")
     if not corpora:
         pytest.skip("HOCKET_CORPORA names no collections of definitions")

@@ -1,6 +1,6 @@
-"""Definitions of every odd kind, for comparing what Hocket makes of them with what the real CLI does.
+"""Unusual definitions, to compare how Hocket and the real CLI read them.
 
-Each stands for one question that was put to the CLI: may it be written like that, and what is read then?
+Each answers one question: does the CLI accept this form, and what does it read?
 """
 
 from __future__ import annotations

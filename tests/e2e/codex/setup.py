@@ -24,6 +24,10 @@ env_key = "OPENAI_API_KEY"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
+
+# Its sandbox would put an empty /tmp/.git in place for a moment, which makes /tmp a repository for tests beside it.
+[sandbox_workspace_write]
+exclude_slash_tmp = true
 """
 
 

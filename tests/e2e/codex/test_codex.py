@@ -15,45 +15,61 @@ from hocket.rehearsal import install
 HELLO = {"do": [{"say": "hello there"}]}
 
 
-def test_codex_answers(codex: CodexSetup, hocket: Hocket) -> None:
+def test_codex_run_succeeds(codex: CodexSetup, hocket: Hocket) -> None:
     codex.use_script(HELLO)
-    told = run(hocket, "codex", "-p", "say hello")
-    assert told.outcome == (0, "done", "single_run"), told.stderr
-    assert told.ended["result"] == "hello there"
-    (session,) = told.of("session")
-    leaf = shown(hocket, told.leaf)
+    output = run(hocket, "codex", "-p", "say hello")
+    assert output.outcome == (0, "done", "single_run"), output.stderr
+    assert output.ended["result"] == "hello there"
+    (session,) = output.of("session")
+    leaf = shown(hocket, output.leaf)
     assert (leaf["provider"], leaf["session_id"]) == ("codex", session["session_id"])
     assert (leaf["tokens"], leaf["exit_code"]) == (30, 0)
 
 
-def test_codex_runs_a_tool_and_reports_it(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
+def test_codex_tool_call_is_reported(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
     codex.use_script({"do": [{"think": "hm"}, shell("echo made > made; cat made"), {"say": "it is made"}]})
-    told = run(hocket, "codex", "-p", "make it")
-    assert told.outcome == (0, "done", "single_run"), told.stderr
+    output = run(hocket, "codex", "-p", "make it")
+    assert output.outcome == (0, "done", "single_run"), output.stderr
     assert (project / "made").read_text() == "made\n"
-    (started,), (finished,) = told.of("tool.started"), told.of("tool.finished")
+    (started,), (finished,) = output.of("tool.started"), output.of("tool.finished")
     assert (started["name"], started["id"]) == ("command_execution", finished["id"])
     assert "cat made" in started["input"]["command"]
     assert (finished["text"], finished["error"]) == ("made\n", False)
-    assert [one["text"] for one in told.of("thinking")] == ["hm"]
+    assert [one["text"] for one in output.of("thinking")] == ["hm"]
 
 
 def test_codex_cannot_write_in_plan_mode(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
     codex.use_script({"do": [shell("touch made"), {"say": "tried"}]})
     (project / "hocket.toml").write_text('[agents.reader]\npath = "codex"\npermission_mode = "plan"\n')
-    told = run(hocket, "reader", "-p", "make it")
-    assert told.outcome == (0, "done", "single_run"), told.stderr
+    output = run(hocket, "reader", "-p", "make it")
+    assert output.outcome == (0, "done", "single_run"), output.stderr
     assert not (project / "made").exists()
 
 
-def test_codex_continues_a_session_and_counts_its_own_tokens(codex: CodexSetup, hocket: Hocket) -> None:
+@pytest.mark.req("S3-19")
+def test_codex_keeps_to_a_definition(codex: CodexSetup, hocket: Hocket, project: Path, home: Path) -> None:
+    """The model selects the CLI, which gets the instructions, and a sandbox without writing for want of a tool."""
+    system = {"system": "You are the reviewer."}
+    codex.use_script({"when": system, "do": [shell("touch made"), {"say": "reviewed"}]}, {"do": [{"say": "who am I"}]})
+    (home / "config.toml").write_text('[models]\n"scripted" = "codex"\n')
+    (project / ".claude/agents").mkdir(parents=True)
+    head = "name: reviewer\ndescription: d\nmodel: scripted\ntools: Read, Bash\n"
+    (project / ".claude/agents/reviewer.md").write_text(f"---\n{head}---\nYou are the reviewer.\n")
+    output = run(hocket, "reviewer", "-p", "review it")
+    assert output.outcome == (0, "done", "single_run"), output.stderr
+    assert (output.ended["result"], shown(hocket, output.leaf)["provider"]) == ("reviewed", "codex")
+    assert not (project / "made").exists()
+    assert "Codex does not enforce tools" in output.of("notice")[0]["text"]
+
+
+def test_resumed_codex_session_counts_only_new_tokens(codex: CodexSetup, hocket: Hocket) -> None:
     codex.use_script({"when": {"turn": 1}, "do": [{"say": "first"}]}, {"when": {"turn": 2}, "do": [{"say": "second"}]})
     first = spawn(hocket, "codex", "-p", "begin")
     assert waited(hocket, first)[0] == 0
     done = hocket("resume", first, "-p", "go on", "--json")
-    told = run_output(done.returncode, done.stdout, done.stderr)
-    assert told.outcome == (0, "done", "exit"), told.stderr
-    ended = shown(hocket, told.root)
+    output = run_output(done.returncode, done.stdout, done.stderr)
+    assert output.outcome == (0, "done", "exit"), output.stderr
+    ended = shown(hocket, output.root)
     assert (ended["result"], ended["tokens"]) == ("second", 30)
     assert ended["session_id"] == shown(hocket, first)["session_id"]
 
@@ -72,10 +88,10 @@ def test_loop_of_codex_ends_at_its_marker(codex: CodexSetup, hocket: Hocket, age
     """The first iteration does not write the marker, the second does."""
     agent("planner", "print('the plan')")
     codex.use_script({"when": {"pass": 1}, "do": [{"say": "half done"}]}, {"do": [{"say": "all done"}, "marker"]})
-    told = run(hocket, "planner -> codex:3", "-p", "build it")
-    assert told.outcome == (0, "done", "marker"), told.stderr
-    assert [(step["agent"], step["iterations"]) for step in told.ended["steps"]] == [("planner", 1), ("codex", 2)]
-    assert [one["line"] for one in told.of("marker")] == ["FORKHESTRA_COMPLETE"]
+    output = run(hocket, "planner -> codex:3", "-p", "build it")
+    assert output.outcome == (0, "done", "marker"), output.stderr
+    assert [(step["agent"], step["iterations"]) for step in output.ended["steps"]] == [("planner", 1), ("codex", 2)]
+    assert [one["line"] for one in output.of("marker")] == ["FORKHESTRA_COMPLETE"]
 
 
 def test_codex_works_beside_claude_in_one_chain(
@@ -86,9 +102,9 @@ def test_codex_works_beside_claude_in_one_chain(
     script.write_text(json.dumps({"rules": [{"do": [{"say": "the plan of claude"}]}]}), encoding="utf-8")
     monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "scripted", script, world / "state")))
     codex.use_script({"when": {"prompt": "the plan of claude"}, "do": [{"say": "built by codex"}, "marker"]})
-    told = run(hocket, "claude -> codex:2", "-p", "{{previous.result}}")
-    assert told.outcome == (0, "done", "marker"), told.stderr
-    assert "built by codex" in told.ended["result"]
+    output = run(hocket, "claude -> codex:2", "-p", "{{previous.result}}")
+    assert output.outcome == (0, "done", "marker"), output.stderr
+    assert "built by codex" in output.ended["result"]
 
 
 @pytest.mark.parametrize(
@@ -105,9 +121,9 @@ def test_codex_fails_when_the_model_refuses(codex: CodexSetup, hocket: Hocket, s
 
 def test_codex_fails_when_its_arguments_are_wrong(codex: CodexSetup, hocket: Hocket) -> None:
     codex.use_script(HELLO)
-    told = run(hocket, "codex", "-p", "go", "--", "--no-such-flag")
-    assert told.outcome == (1, "failed", "exit")
-    assert "--no-such-flag" in json.dumps(told.events)
+    output = run(hocket, "codex", "-p", "go", "--", "--no-such-flag")
+    assert output.outcome == (1, "failed", "exit")
+    assert "--no-such-flag" in json.dumps(output.events)
 
 
 def test_stop_ends_codex_and_its_command(codex: CodexSetup, hocket: Hocket, project: Path, home: Path) -> None:
@@ -133,11 +149,11 @@ def test_missing_codex_starts_nothing(hocket: Hocket, agent: Bin, project: Path)
 def test_codex_key_is_redacted_and_not_shared(codex: CodexSetup, hocket: Hocket, agent: Bin) -> None:
     agent("planner", "import os\nprint('key', os.environ.get('OPENAI_API_KEY'))")
     codex.use_script({"do": [shell("echo $OPENAI_API_KEY"), {"say": "done"}]})
-    told = run(hocket, "planner -> codex", "-p", "go")
-    assert told.outcome == (0, "done", "single_run"), told.stderr
-    assert "key None" in [one["text"] for one in told.of("text")]
-    assert [one["text"] for one in told.of("tool.finished")] == ["[redacted]\n"]
-    assert KEY not in json.dumps(told.events)
+    output = run(hocket, "planner -> codex", "-p", "go")
+    assert output.outcome == (0, "done", "single_run"), output.stderr
+    assert "key None" in [one["text"] for one in output.of("text")]
+    assert [one["text"] for one in output.of("tool.finished")] == ["[redacted]\n"]
+    assert KEY not in json.dumps(output.events)
 
 
 def test_project_arguments_for_codex_need_trust(codex: CodexSetup, hocket: Hocket, project: Path) -> None:

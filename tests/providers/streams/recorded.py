@@ -1,4 +1,4 @@
-"""Streams of the real program against a scripted model, and how tests feed them to the reader."""
+"""Recorded streams of the real CLI with a scripted model, and helpers that read them."""
 
 from __future__ import annotations
 

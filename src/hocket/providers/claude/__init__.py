@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hocket.providers.base import Conversation, OwnTools, Pricing, Program, Provider, Sessions
+from hocket.providers.base import Conversation, OwnTools, Pricing, Program, Provider, Sessions, TranscriptFiles
 from hocket.providers.claude import (
     conversation,
     definitions,
@@ -11,13 +11,17 @@ from hocket.providers.claude import (
     paths,
     privileges,
     reader,
+    session_files,
+    transcripts,
     usage,
     verdict,
 )
 
 provider = Provider(
     name="claude",
-    program=Program("claude", "the Claude CLI", "HOCKET_CLAUDE", "install Claude Code"),
+    program=Program(
+        "claude", "the Claude CLI", "HOCKET_CLAUDE", "install Claude Code: npm install -g @anthropic-ai/claude-code"
+    ),
     longest_line=16 * 1024 * 1024,
     launch=launch.launch,
     with_prompt=launch.with_prompt,
@@ -32,7 +36,19 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
-    sessions=Sessions(launch.resume, paths.transcripts),
+    sessions=Sessions(
+        launch.resume,
+        paths.transcripts,
+        TranscriptFiles(
+            patterns=paths.transcript_patterns,
+            reader=transcripts.reader,
+            helper_folder=transcripts.helper_folder,
+            about=transcripts.about,
+            helper=transcripts.helper,
+            continued=usage.continued,
+        ),
+    ),
+    observed=session_files.observed,
     pricing=Pricing(launch.bound, usage.unpriced_tokens),
     own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
     definitions=definitions,

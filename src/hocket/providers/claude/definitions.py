@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hocket.config import PERMISSION_MODES
+from hocket.config import DELEGATE, PERMISSION_MODES, RUNTIMES
 from hocket.errors import BadDefinition
 from hocket.model import Definition
-from hocket.providers.claude import frontmatter, paths, plugins, servers
+from hocket.providers.claude import frontmatter, models, paths, plugins, servers, settings
 from hocket.providers.claude.frontmatter import decode, split, texts, tidy
 from hocket.providers.claude.hooks import are_usable, complaint_about_hooks
+from hocket.providers.claude.models import normalise_model
 from hocket.providers.definition_files import ODD, REFUSED, Fault, Head, has_control_character, shown
 
 # The parts of this capability that belong to other modules.
@@ -24,12 +26,17 @@ is_definition_path, parse_definition_path = paths.is_definition_path, paths.pars
 parse, end_of = frontmatter.parse, frontmatter.end_of
 managed_settings, enabled_plugins = plugins.managed_settings, plugins.enabled_plugins
 plugin_folder, plugin_head, plugin_agent_name = plugins.plugin_folder, plugins.plugin_head, plugins.plugin_agent_name
-configured_servers = servers.configured_servers
+configured_servers, output_style = servers.configured_servers, settings.output_style
+is_foreign_model = models.is_foreign_model
 
 MAX_NAME = 256
 """In UTF-16 code units, as the CLI counts."""
 DEFAULT_VERSION = "1.0.0"
-_HAIKU = "claude-haiku-4-5-20251001"
+_RUNTIME, _DELEGATE = "runtime", "delegate"
+_CHOICES: Mapping[str, Sequence[str]] = {_RUNTIME: tuple(RUNTIMES), _DELEGATE: (DELEGATE,)}
+"""Keys of Hocket's own, with the values that they can have."""
+_BUDGET = "thinkingBudget"
+_TOKENS = re.compile("[1-9][0-9]{0,8}")
 
 
 # --- Definitions --------------------------------------------------------------------------------------------
@@ -50,8 +57,22 @@ def parse_definition(content: bytes, path: str, stem: str | None = None) -> Defi
     if isinstance(head, Fault) or fault:
         assert fault  # noqa: S101 - a Fault is its own complaint
         raise BadDefinition(f"{path}, line {fault.line}: {fault.reason}", _HINT)
+    if (invalid := next(_invalid_choices(head), None)) is not None:
+        raise BadDefinition(f"{path}, line {invalid.line}: {invalid.reason}", "correct the value, or remove the key")
     agents, servers = (_whitelist(head.values, key) for key in ("allowedAgents", "allowedMcpServers"))
-    return Definition(head.values["name"], cli_fields(head), path, agents, servers)
+    fault = _complaint_about_budget(head)
+    notices = (f"{path}: {fault.reason}",) if fault else ()
+    return Definition(
+        head.values["name"],
+        cli_fields(head),
+        path,
+        agents,
+        servers,
+        head.values.get(_RUNTIME),
+        head.values.get(_DELEGATE) is not None,
+        _budget(head.values.get(_BUDGET)),
+        notices,
+    )
 
 
 def _without_frontmatter(fault: Fault, content: bytes, stem: str) -> Head | Fault:
@@ -60,9 +81,31 @@ def _without_frontmatter(fault: Fault, content: bytes, stem: str) -> Head | Faul
     return Head({"name": stem, "description": stem}, tidy(text)) if has_none and text.strip() else fault
 
 
+def _invalid_choices(head: Head) -> Iterator[Fault]:
+    """Yield a fault for each key of Hocket's own with a value that it cannot have."""
+    for key, choices in _CHOICES.items():
+        value = head.values.get(key)
+        if value is not None and value not in choices:
+            yield Fault(head.line_of(key), f"{key} is {shown(value)}, which is not {' or '.join(choices)}", ODD)
+
+
 def _whitelist(values: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     # A malformed list allows nothing: a mistake must not widen what an agent may do.
     return None if values.get(key) is None else tuple(texts(values[key]))
+
+
+def _budget(value: object) -> int | None:
+    """A number of tokens, also written as a string; None for anything else."""
+    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    return int(text) if _TOKENS.fullmatch(text.strip()) else None
+
+
+def _complaint_about_budget(head: Head) -> Fault | None:
+    value = head.values.get(_BUDGET)
+    if value in (None, "") or _budget(value) is not None:
+        return None
+    reason = f"{_BUDGET} is {shown(value)}, which is ignored: it must be a whole number of tokens above 0"
+    return Fault(head.line_of(_BUDGET), reason, ODD)
 
 
 def instructions(content: bytes, path: str) -> Head:
@@ -129,11 +172,6 @@ def summary(head: Head) -> dict[str, Any]:
 def _described(text: str) -> str:
     # The CLI replaces a literal \n in a description by a line end.
     return text.replace("\\n", "\n")
-
-
-def normalise_model(model: str) -> str:
-    """Expand the one model alias that the CLI does not resolve as documented."""
-    return _HAIKU if model.lower() == "haiku" else model
 
 
 def _words(value: Any) -> list[str]:
@@ -244,6 +282,10 @@ def _all_ignored_fields(head: Head) -> Iterator[Fault]:
             continue
         if _is_lost(value, clean(value)):
             yield Fault(head.line_of(key), f"{key} is {shown(value)}, which the CLI ignores", ODD)
+    for invalid in _invalid_choices(head):
+        yield invalid._replace(reason=f"{invalid.reason}, so Hocket does not start it")
+    if (fault := _complaint_about_budget(head)) is not None:
+        yield fault
     for key, line in head.repeated.items():
         yield Fault(line, f"{shown(key)} is given more than once; the last one counts", ODD)
 

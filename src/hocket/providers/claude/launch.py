@@ -14,17 +14,21 @@ from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
 from hocket.providers.claude.conversation import checked_prompt
+from hocket.providers.claude.delegation_hook import EVENT, for_runs
 from hocket.providers.claude.frontmatter import texts
 from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
-from hocket.providers.launching import CONTINUE, check_arguments, check_total, step_instructions
+from hocket.providers.claude.settings import OUTPUT_STYLE
+from hocket.providers.launching import CONTINUE, check_arguments, check_total, given_model, step_instructions
 
 _DEFINITIONS = "agents.json"
 _SERVERS = "servers.json"
 _SERVERS_KEY = "mcpServers"
 _SETTINGS_FLAG = "--settings"
 _CROSS_SESSION, _DISABLED_SERVERS = "crossSessionInbound", "disabledMcpjsonServers"
+_HOOKS = "hooks"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
+    "--forward-subagent-text",
 )  # fmt: skip
 _ECHO = "--replay-user-messages"
 """The only way to learn of messages from other sessions: those that enter a running turn appear nowhere else."""
@@ -43,6 +47,8 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Arguments of the user come last, so that they override ours."""
     given, own_settings = _split_settings(agent.name, (*agent.args, *request.args))
     settings = _merged_settings(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
+    if request.hook:
+        _add_hook(agent.name, settings, request.hook)
     echo = (_ECHO,) if settings[_CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         request, echo = replace(request, own_server=None), ()  # Neither works in another format.
@@ -54,11 +60,26 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
         raise UsageError(f"{agent.name}: {taken[0]} cannot be passed on: Hocket sets it", "hocket run AGENT")
     definition = ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", name) if name is not None else ()
     argv = (agent.path, *_STREAMS, *_servers(request), "--session-id", SESSION, *work, *definition, *given)
-    model = model_of(agent, request.model)
-    env = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
+    env = _environment(agent, settings)
     check_total(agent.name, argv, {**request.env, **env})
     prompt = checked_prompt(agent.name, request.prompt)
-    return Launch(argv, "lines", prompt, _files(agent, request), env, request.own_server is not None)
+    model = given_model(given, "--model") or model_of(agent, request.model) or _text(settings, "model")
+    return Launch(argv, "lines", prompt, _files(agent, request), env, request.own_server is not None, model=model)
+
+
+def _environment(agent: Agent, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Additions to the agent's environment: its limit for thinking, and the output style of its own settings."""
+    budget = agent.definition.thinking_budget if agent.definition else None
+    style = _text(settings, OUTPUT_STYLE)
+    return {
+        **({"MAX_THINKING_TOKENS": str(budget)} if budget is not None else {}),
+        **({"AGENT_OUTPUT_STYLE": style} if style else {}),
+    }
+
+
+def _text(settings: Mapping[str, Any], key: str) -> str | None:
+    value = settings.get(key)
+    return value if isinstance(value, str) and value else None
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
@@ -178,6 +199,15 @@ def _merged_settings(
             raise UsageError(f"{agent}: {_DISABLED_SERVERS} in {_SETTINGS_FLAG} must be a list; got {listed!r}")
         settings[_DISABLED_SERVERS] = [*listed, *(name for name in disabled_servers if name not in listed)]
     return settings
+
+
+def _add_hook(agent: str, settings: dict[str, Any], argv: Sequence[str]) -> None:
+    """Add our hook to those of the user."""
+    hooks = settings.get(_HOOKS, {})
+    listed = hooks.get(EVENT, []) if isinstance(hooks, dict) else None
+    if not isinstance(listed, list):
+        raise UsageError(f"{agent}: {_HOOKS} in {_SETTINGS_FLAG} must be an object of lists; got {hooks!r}")
+    settings[_HOOKS] = {**hooks, EVENT: [*listed, for_runs(argv)]}
 
 
 def _parsed_settings(agent: str, given: str) -> dict[str, Any]:

@@ -37,10 +37,11 @@ _CANNOT_CONNECT = {
 """By the code in the CLI's text. The other codes are those of connections that broke later."""
 _CODE = re.compile(r"\((\w+)\)")
 _COMPLAINTS = (
+    b"error: unknown option '--forward-subagent-text'",
     b"error: unknown option '--permission-prompts'",
     b"invalid JSON: JSON Parse error: Unrecognized token '/'",
 )
-"""Complaints of versions before 2.1.259, and before 2.1.281, about arguments that they do not know."""
+"""Complaints of versions before 2.1.228, 2.1.259 and 2.1.281 about arguments that they do not know."""
 _FIRST_IN_MILLISECONDS = 1e11
 """In seconds this is the year 5138, in milliseconds 1973."""
 

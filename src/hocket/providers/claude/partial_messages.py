@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude.text_blocks import TextBlocks, block_key, message_key
 from hocket.providers.claude.usage import estimate
 from hocket.providers.output_lines import with_newest
+from hocket.providers.text_blocks import TextBlocks, block_key, message_key
 
 _TYPE = "stream_event"
 

@@ -80,6 +80,7 @@ LONGEST_NAME = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _DASHED = re.compile("[^A-Za-z0-9]")
+_GLOB = re.compile(r"([*?\[])")
 
 
 def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ...]:
@@ -89,6 +90,16 @@ def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ..
     only slashes were replaced, and both below the general configuration directory.
     """
     return tuple(dict.fromkeys(_candidates(env, cwd, session)))
+
+
+def transcript_patterns(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ...]:
+    """Where else it may be: in a folder with another hash than ours, or in that of any other directory."""
+    if not _SESSION.fullmatch(session):
+        return ()
+    dashed = _dashed(cwd)
+    folders = ((f"{dashed[:LONGEST_NAME]}-*",) if len(dashed) > LONGEST_NAME else ()) + ("*",)
+    homes = [_GLOB.sub(r"[\1]", home) for home in _homes(env)]
+    return tuple(posixpath.join(home, "projects", folder, f"{session}.jsonl") for folder in folders for home in homes)
 
 
 def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[str]:

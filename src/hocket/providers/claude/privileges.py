@@ -14,17 +14,18 @@ from hocket.config.settings import is_wider
 from hocket.model import Agent, Definition
 from hocket.providers.claude import servers as server_files
 from hocket.providers.claude.frontmatter import texts
+from hocket.providers.claude.models import normalise_model
 from hocket.providers.definition_files import Privilege, Widening
 
 # --- Definitions --------------------------------------------------------------------------------------------
 
 _MODE_KEY = "permissionMode"
-requesting_fields: tuple[str, ...] = ("hooks", "mcpServers", _MODE_KEY, "allowedMcpServers")
+requesting_fields: tuple[str, ...] = ("hooks", "mcpServers", _MODE_KEY, "allowedMcpServers", "runtime")
 """Fields of a definition by which it may ask for privileges."""
 
 
 def requested(definition: Definition) -> list[str]:
-    """Return the programs that a definition would start, one phrase per kind."""
+    """Return the programs that a definition would start, one phrase for each kind."""
     fields = definition.fields
     servers = [item if isinstance(item, str) else ", ".join(item) for item in fields.get("mcpServers", ())]
     # A list of allowed servers narrows what a trusted folder has; in an untrusted one it adds servers.
@@ -34,7 +35,14 @@ def requested(definition: Definition) -> list[str]:
         found.append(f"hooks ({', '.join(fields['hooks'])})")
     if servers:
         found.append(f"MCP servers ({', '.join(servers)})")
+    if asks_for_other_cli(definition.runtime):
+        found.append(f"another CLI (runtime: {definition.runtime})")
     return found
+
+
+def asks_for_other_cli(runtime: str | None) -> bool:
+    """True for a CLI that is not this one: it keeps to other settings, which no approval covers."""
+    return runtime not in (None, "claude")
 
 
 def requests(definition: Definition, ceiling: str) -> Iterator[Privilege]:
@@ -47,6 +55,8 @@ def requests(definition: Definition, ceiling: str) -> Iterator[Privilege]:
     servers = [*definition.fields.get("mcpServers", ()), *(definition.allowed_servers or ())]
     if servers:
         yield Privilege("MCP servers", tuple(line for item in servers for line in _servers(item)))
+    if asks_for_other_cli(definition.runtime):
+        yield Privilege("another CLI", (f"runtime: {definition.runtime}",))
 
 
 def permission_mode(definition: Definition | None) -> str | None:
@@ -62,7 +72,7 @@ def model_of(agent: Agent, default: str | None) -> str | None:
     """The model of an agent; None for that of the CLI."""
     own = agent.definition.fields.get("model") if agent.definition else None
     models = (model for model in (agent.model, own, default) if isinstance(model, str))
-    return next((model for model in models if model not in ("", "inherit")), None)
+    return next((normalise_model(model) for model in models if model not in ("", "inherit")), None)
 
 
 def tools_of(agent: Agent) -> tuple[str, ...] | None:

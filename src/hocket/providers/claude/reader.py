@@ -27,26 +27,25 @@ from hocket.providers.claude import (
     partial_messages,
     questions,
     subagents,
+    tools,
     usage,
 )
 from hocket.providers.claude.paths import transcripts
-from hocket.providers.claude.text_blocks import TextBlocks, message_key
 from hocket.providers.output_lines import (
     cut,
     decoded,
     dict_in,
-    kept_input,
+    is_session_name,
     list_in,
     number_in,
     raw_event,
     text_in,
     with_newest,
 )
+from hocket.providers.text_blocks import TextBlocks, message_key
 from hocket.redaction import NO_SECRETS, Redactor
 
 _SYNTHETIC = "<synthetic>"
-_OUTPUT_LIMIT = 16 * 1024
-"""Bytes of a tool's output in an event."""
 _ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
 
 Handler = Callable[[State, dict[str, Any]], list[ReaderEvent] | None]
@@ -163,9 +162,9 @@ class _LineReader:
             text = text_in(block, "thinking")
             return [("thinking", {**cut(text), **who})] if text else []
         if kind.endswith("tool_use"):
-            return [_tool_started(state, block, who)]
+            return [tools.started(state, block, who)]
         if kind.endswith("tool_result"):
-            return [_tool_finished(state, block, who)]
+            return [tools.finished(state, block, who)]
         return [("raw", {"stream": "stdout", **cut(str(block)), "type": kind or "assistant", **who})]
 
     def _user(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
@@ -175,7 +174,7 @@ class _LineReader:
         blocks = list_in(dict_in(line, "message"), "content")
         who = subagents.who(state, line)
         results = [block for block in blocks if text_in(block, "type") == "tool_result"]
-        return [_tool_finished(state, block, who) for block in results] or None
+        return [tools.finished(state, block, who) for block in results] or None
 
     # --- Sessions and turns ---
 
@@ -196,7 +195,7 @@ class _LineReader:
 
     def _session(self, state: State, session: str, line: dict[str, Any]) -> list[ReaderEvent]:
         """The session, once: from its first line, or from another one if that is missing. Again after a clear."""
-        if "id" in state or not session or session == (left := state.get("left")):
+        if "id" in state or not is_session_name(session) or session == (left := state.get("left")):
             return []
         state["id"] = session
         cwd = text_in(line, "cwd") or self._spec.cwd
@@ -287,31 +286,3 @@ def _error(line: dict[str, Any], text: str | None) -> str:
 
 def _denial(denial: Any) -> dict[str, Any]:
     return {"tool": text_in(denial, "tool_name") or None, "id": text_in(denial, "tool_use_id") or None}
-
-
-# --- Tools --------------------------------------------------------------------------------------------------
-
-
-def _tool_started(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderEvent:
-    identity, name = text_in(block, "id"), text_in(block, "name")
-    state["tools"] = with_newest(state.get("tools") or {}, identity, name)
-    return "tool.started", {"id": identity, "name": name, **kept_input(dict_in(block, "input")), **who}
-
-
-def _tool_finished(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderEvent:
-    identity, tools = text_in(block, "tool_use_id"), state.get("tools") or {}
-    questions.settle(state, identity)
-    state["tools"] = {other: name for other, name in tools.items() if other != identity}
-    output = cut(_tool_output(block.get("content")), _OUTPUT_LIMIT)
-    is_error = block.get("is_error") is True
-    return "tool.finished", {"id": identity, "name": tools.get(identity), "error": is_error, **output, **who}
-
-
-def _tool_output(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    return "\n".join(
-        text_in(block, "text") if block.get("type") == "text" else f"[{text_in(block, 'type') or 'unknown'}]"
-        for block in blocks
-    )

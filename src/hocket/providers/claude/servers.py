@@ -9,11 +9,13 @@ from typing import Any
 
 from hocket.errors import NotTrusted
 from hocket.providers.claude.paths import config_directory
+from hocket.providers.claude.settings import settings
 from hocket.providers.definition_files import Files, PathFault, Servers, read_object, shown
 from hocket.providers.output_lines import dict_in, list_in
 
 PROJECT_FILE = ".mcp.json"
 _SERVERS = "mcpServers"
+_DISABLED = "disabledMcpjsonServers"
 _IGNORED = "; its MCP servers are ignored"
 
 
@@ -29,7 +31,8 @@ def configured_servers(
     servers = _servers(document, path, faults)
     here = dict_in(dict_in(document, "projects"), os.path.realpath(roots[-1] if roots else cwd))
     if trusted:
-        off = _strings(here, "disabledMcpjsonServers") | _disabled_in_settings(files, cwd, env)
+        off = _strings(here, _DISABLED)
+        off |= {name for given in settings(files, cwd, env, trusted=True) for name in _strings(given, _DISABLED)}
         for folder in reversed(roots):
             file = os.path.join(folder, PROJECT_FILE)
             found = _servers(read_object(files, file, faults, _IGNORED), file, faults)
@@ -50,14 +53,6 @@ def _user_document(
     newer = os.path.join(base if env.get("CLAUDE_CONFIG_DIR") else os.path.dirname(base), ".claude.json")
     path = older if files.exists(older) else newer
     return read_object(files, path, faults, _IGNORED), path
-
-
-def _disabled_in_settings(files: Files, cwd: str, env: Mapping[str, str]) -> set[str]:
-    """Servers of the project that the user's or the project's settings disable."""
-    base, project = config_directory(cwd, env) or "", os.path.join(cwd, ".claude")
-    paths = [(base, "settings.json"), (project, "settings.json"), (project, "settings.local.json")]
-    given = [read_object(files, os.path.join(folder, name), []) for folder, name in paths]
-    return {name for settings in given for name in _strings(settings, "disabledMcpjsonServers")}
 
 
 def _servers(document: Mapping[str, Any], path: str, faults: list[PathFault]) -> Servers:

@@ -12,6 +12,7 @@ from hocket.providers.base import ReaderEvent, State
 from hocket.providers.output_lines import dict_in, number_in, text_in
 
 _SINCE_LAST_RESULT = "model_usage_since_last_result"
+_OF_MESSAGES = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
@@ -19,6 +20,11 @@ def estimate(state: State, tokens: int) -> ReaderEvent:
     """Usage between two results, without a cost: the last known one stays."""
     state["unsettled"] = state.get("unsettled", 0) + tokens
     return "usage", {"tokens": state.get("tokens", 0) + state["unsettled"], "estimate": True}
+
+
+def tokens_of(message: dict[str, Any]) -> int:
+    """The tokens of one request, by the usage of its message."""
+    return sum(int(used) for kind in _OF_MESSAGES if (used := _amount(message, kind)))
 
 
 def unpriced_tokens(state: State) -> int:
@@ -48,6 +54,14 @@ def settled(state: State, result: dict[str, Any]) -> ReaderEvent:
 def restart(state: State) -> None:
     """After a clear the CLI counts from zero again in the same process."""
     state["spent_before"] = [-state.get("cost", 0), -state.get("tokens", 0)]
+
+
+def continued(state: State) -> State:
+    """The state of a reader that goes on where another one ended: totals of the session include that one's share."""
+    if "spent_before" not in state:
+        return {}
+    cost, tokens = state["spent_before"]
+    return {"spent_before": [cost + state.get("cost", 0), tokens + state.get("tokens", 0)]}
 
 
 def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> list[Any]:

@@ -66,6 +66,11 @@ class TextBlocks:
         events = self._lines(state, rest, who, continues=begun and continues, block=key if begun else "")
         return events + self._end_of_fence(state, who)
 
+    def has_begun(self, state: State, message: str, text: str) -> bool:
+        """Whether parts of the message have arrived with which this text begins."""
+        block = (state.get("blocks") or {}).get(block_key(message, 0))
+        return block is not None and _begins(text, block)
+
     def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[ReaderEvent]:
         """What is held back of this speaker's blocks, whose message ended without arriving whole."""
         blocks = state.get("blocks") or {}
