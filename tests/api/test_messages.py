@@ -70,7 +70,7 @@ def test_message_starts_a_turn_of_the_same_process(shared: Server) -> None:
 def test_repeated_key_sends_once(shared: Server) -> None:
     run = idle(shared)
     taken = [say(shared, run, "again", text="second", interrupt=True).json()["data"] for _ in range(3)]
-    assert taken == [{"run": run["id"], "id": "again", "ahead": 0}] * 3
+    assert taken == [{"run": run["id"], "id": "again", "ahead": 0, "after": taken[0]["after"]}] * 3
     until(shared, run, lambda now: now["result"] == "you said: second")
     assert [data["kind"] for data in inputs(shared, run)] == ["interrupt", "message"]
 

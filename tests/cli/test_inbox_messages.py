@@ -34,13 +34,10 @@ def ended(turn: int, idle: bool = True, **more: Any) -> dict[str, Any]:
     return make("turn.ended", turn=turn, idle=idle, **more)
 
 
-SENT = make("input", kind="message", id="k", text="x")
-
-
 def outcome(*events: dict[str, Any], interrupting: bool = False, ahead: int = 0) -> tuple[bool, dict[str, Any] | None]:
-    """Whether the events decide it, and what they decide; those that come before the message are said to be so."""
-    exchange = MessageExchange({"run": "me", "id": "k", "ahead": ahead}, interrupting)
-    for event in events if SENT in events else (SENT, *events):
+    """Whether the events since a message was sent decide what answers it, and what they decide."""
+    exchange = MessageExchange({"run": "me", "ahead": ahead}, interrupting)
+    for event in events:
         if exchange.add(event):
             return True, exchange.outcome
     return False, exchange.outcome
@@ -78,17 +75,16 @@ def test_turn_with_an_origin_is_an_uncertain_answer() -> None:
     assert outcome(started(4, origin=woken), own, started(5), last) == (True, last)
 
 
-def test_turn_before_the_message_is_not_its_own() -> None:
-    old, last = ended(3), ended(4)
-    assert outcome(started(3), SENT, old) == (False, old)
-    assert outcome(started(2), ended(2), started(3), SENT, old, started(4), last) == (True, last)
+def test_answer_may_begin_before_its_message_is_recorded() -> None:
+    sent, last = make("input", kind="message", id="k", text="x"), ended(4)
+    assert outcome(ended(3), started(4), sent, last, interrupting=True) == (True, last)
+    assert outcome(started(4), last, sent) == (True, last)
 
 
 def test_messages_before_it_are_answered_first() -> None:
     first, second, last = ended(3, idle=False), ended(4), ended(5)
     assert outcome(started(3), first, ahead=1) == (False, None)
     assert outcome(started(3), first, started(4), second, ahead=1) == (True, second)
-    assert outcome(started(3), SENT, first, started(4), second, ahead=1) == (True, second)
     assert outcome(first, started(4), second, started(5), last, ahead=2) == (True, last)
     woken = ended(4, origin={"kind": "task-notification"})
     assert outcome(first, started(4), woken, started(5), last, ahead=1) == (True, last)
@@ -175,7 +171,7 @@ def test_turn_is_interrupted_by_a_message(hocket: Hocket) -> None:
     answered = hocket("send", ref, "--interrupt", "something else", "--wait")
     assert (answered.returncode, answered.stdout) == (0, "you said: something else\n")
     sent = hocket("send", ref, "wait again", "--json")
-    assert json.loads(sent.stdout).keys() == {"run", "id", "ahead"}
+    assert json.loads(sent.stdout).keys() == {"run", "id", "ahead", "after"}
     until(hocket, ref, lambda run: run["last"] == "working")
     assert hocket("send", ref, "--interrupt").returncode == 0
     assert until(hocket, ref, is_idle)["error"]
@@ -202,6 +198,7 @@ def inputs(hocket: Hocket, ref: str) -> int:
 @pytest.mark.usefixtures("claude")
 def test_send_wait_times_out(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session")
+    until(hocket, ref, is_idle)
     waited = hocket("send", ref, "hold on", "--wait", "--timeout", "0.3")
     assert (waited.returncode, waited.stdout) == (3, "")
     assert "it continues" in waited.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -86,14 +87,21 @@ def test_next_server_completes_the_stop_in_order(home: Path, project: Path, agen
 
 
 def test_parent_timeout_does_not_wait_for_children(home: Path, project: Path, agent: Bin) -> None:
+    """Both have the same deadline, and the child does not end when it is asked to."""
     agent("sleeper", "import signal; signal.pause()")
+    stubborn = "import os, signal; signal.signal(15, signal.SIG_IGN); open('ready', 'w'); os.read(os.open('go', 0), 1)"
+    agent("stubborn", stubborn)
+    os.mkfifo(project / "go")
+    (home / "config.toml").write_text("[run]\nstop_grace = 60\n")
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:
-            parent = await runner.running(await runner.start("sleeper", timeout=0.5))
-            child = await runner.running(await runner.start("sleeper", parent))
+            parent = await runner.running(await runner.start("sleeper", timeout=2))
+            child = await runner.running(await runner.start("stubborn", parent))
+            await until((project / "ready").exists, "a child that ignores the request to end")
             assert (await runner.wait(parent)).reason is Reason.TIMEOUT
-            assert runner.engine.find(child.id).status is Status.RUNNING, "it was not asked to end"
-            await runner.engine.stop(child)
+            assert runner.engine.find(child.id).status is Status.RUNNING
+            (project / "go").write_text("x")
+            assert (await runner.wait(child)).ended
 
     asyncio.run(scene())

@@ -357,8 +357,8 @@ async def send_message(request: Request, ref: str, body: wire.MessageBody, idemp
     key = idempotency_key or os.urandom(8).hex()
     if body.interrupt:
         await engine.interrupt(run, key)
-    ahead = await engine.send(run, text, key) if text is not None else 0
-    return wire.success({"run": run.id, "id": key, "ahead": ahead})
+    ahead, after = await engine.send(run, text, key) if text is not None else (0, engine.applied_seq)
+    return wire.success({"run": run.id, "id": key, "ahead": ahead, "after": after})
 
 
 async def answer_question(request: Request, ref: str, body: wire.AnswerBody, idempotency_key: Key = None) -> Response:

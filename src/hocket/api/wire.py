@@ -399,6 +399,8 @@ class AcceptedMessage(Struct):
     id: str
     ahead: int
     """Messages before it that are not answered yet."""
+    after: int
+    """Every event of its answer has a greater ``seq``."""
 
 
 class AnsweredQuestion(Struct):

@@ -288,11 +288,9 @@ class MessageExchange:
 
     def __init__(self, taken: dict[str, Any], interrupting: bool = False) -> None:
         self._run = taken["run"]
-        self._id = taken["id"]
-        self._ahead = 0 if interrupting else taken.get("ahead", 0)
+        self._ahead = 0 if interrupting else taken["ahead"]
         """How many messages are answered before it."""
         self._interrupting = interrupting
-        self._sent = False
         self._begun: set[Any] = set()
         self.outcome: Event | None = None
         """The likely answer: a ``turn.ended``, a ``question``, or the ``run.ended``."""
@@ -302,14 +300,10 @@ class MessageExchange:
         kind, data = event["type"], event["data"]
         if event["run"] != self._run:
             return False
-        if kind == "input" and data.get("id") == self._id and data.get("kind") == "message":
-            self._sent = True
-        elif kind in ("question", "run.ended"):
+        if kind in ("question", "run.ended"):
             self.outcome = event
             return True
-        elif not self._sent:
-            return False
-        elif kind == "turn.started":
+        if kind == "turn.started":
             if data.get("turn") != FIRST_TURN:
                 self._begun.add(data.get("turn"))
             self.outcome = None
@@ -333,7 +327,7 @@ def _wait(
 ) -> int:
     for question in run["questions"]:
         return _report_question(run, taken, question, as_json)
-    outcome = _follow_exchange(client, run, MessageExchange(taken, interrupting), timeout)
+    outcome = _follow_exchange(client, taken, MessageExchange(taken, interrupting), timeout)
     if outcome is None:
         print(f"hocket: run {run['number']} has not answered yet; it continues", file=sys.stderr)
         return access.EXIT_TIMED_OUT
@@ -352,11 +346,13 @@ def _wait(
     return 1
 
 
-def _follow_exchange(client: Client, run: Run, exchange: MessageExchange, timeout: float | None) -> Event | None:
+def _follow_exchange(
+    client: Client, taken: dict[str, Any], exchange: MessageExchange, timeout: float | None
+) -> Event | None:
     """The outcome of an exchange; None if the time is up first."""
     deadline = None if timeout is None else time.monotonic() + timeout
     since: float | None = None
-    for event in client.follow_ticking(run["id"], TICK_SECONDS, after=run["seq"]):
+    for event in client.follow_ticking(taken["run"], TICK_SECONDS, after=taken["after"]):
         now = time.monotonic()
         if event is not None and exchange.add(event):
             return exchange.outcome

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -69,20 +69,29 @@ def first_input(spec: Spec) -> dict[str, bytes]:
     return {files.IN: prompt + files.input_record(END, None) if ends_at_once(spec) else prompt}
 
 
+class SentMessage(NamedTuple):
+    """Where to look for the answer to a message."""
+
+    ahead: int
+    """How many earlier messages are unanswered."""
+    after: int
+    """The last ``seq`` before it was sent."""
+
+
 class _Queue:
     """An estimate of the unanswered messages of a run: one turn may answer several."""
 
     def __init__(self) -> None:
         self.length = 0
-        self.ahead_of: dict[str, int] = {}
-        """Queue positions of the last messages by key, so that a repeated request gets the same answer."""
+        self.sent: dict[str, SentMessage] = {}
+        """The last messages by key, so that a repeated request gets the same answer."""
         self._last_end = 0.0
 
-    def add(self, key: str) -> None:
-        self.ahead_of[key] = self.length
+    def add(self, key: str, message: SentMessage) -> None:
+        self.sent[key] = message
         self.length += 1
-        if len(self.ahead_of) > REMEMBERED:
-            del self.ahead_of[next(iter(self.ahead_of))]
+        if len(self.sent) > REMEMBERED:
+            del self.sent[next(iter(self.sent))]
 
     def turn_ended(self, data: Mapping[str, Any]) -> None:
         self._last_end = time.monotonic()
@@ -116,20 +125,26 @@ class Messages:
         redactor = self._redactors.get(run)
         return text if redactor is None else redactor.text(text)
 
-    async def send(self, run: Run, text: str, key: str) -> int:
-        """Send a message, once per key; return the number of unanswered messages before it."""
+    async def send(self, run: Run, text: str, key: str) -> SentMessage:
+        """Send a message, once per key."""
         async with self._input_lock(run):
             now, conversation = self._require_input(run, to_messages=True)
             line = conversation.message(text)
             queue = self._queues.setdefault(run.id, _Queue())
             if now.status is Status.WAITING and run.id not in self.unread and queue.is_settled():
                 queue.length = 0  # Several were answered together.
-            ahead = queue.ahead_of.get(key, queue.length)
+            sent = queue.sent.get(key) or SentMessage(queue.length, self._journal.applied_seq)
             self.unread.add(run.id)
             data = {"kind": "message", "id": key, "text": self._redacted(run.id, text)}
             if await self._write_line(now, f"message:{key}", line, "input", data) == "added":
-                queue.add(key)
-            return ahead
+                queue.add(key, sent)
+            elif key not in queue.sent:
+                sent = sent._replace(after=self._recorded_at(run, key) - 1)  # An earlier server sent it.
+            return sent
+
+    def _recorded_at(self, run: Run, key: str) -> int:
+        inputs = self._journal.read.events_of_type(run.id, "input")
+        return next(event.seq for event in inputs if event.data.get("id") == key)
 
     def note_output(self, run: str, events: Iterable[Event]) -> None:
         """Track turns: one that starts has read the earlier messages, one that ends answers a message."""
