@@ -26,6 +26,8 @@ from hocket.keeper import files
 
 ENOUGH = 45
 SIDE_BY_SIDE = 4
+ATTEMPTS = 3
+"""How often a point is tried whose victims are unclear. A loss without the death of the keeper would recur."""
 BOUND = 40.0
 """Seconds until a run must have ended. A keeper that dies before it has its lock is noticed only later."""
 VICTIM = '#!/bin/sh\necho $$ >> "$1"\necho one\necho two\nexit "$2"\n'
@@ -78,6 +80,8 @@ class Trial(NamedTuple):
 
     fired: bool
     wrong: list[str]
+    is_unclear: bool = False
+    """The keeper was lost as well, and the tracer was ended before it could log which of its victims there were."""
 
 
 class Home:
@@ -102,8 +106,10 @@ class Home:
         killed = {int(pid) for pid in KILLED.findall(log.read_text())}
         starts = len(ledger.read_text().splitlines()) if ledger.exists() else 0
         may_be_lost = calls.target == "zygote" and killed != {traced}
-        wrong = self._judge(self.installation.run(run), code, starts, may_be_lost)
-        return Trial(bool(killed), [f"{calls.name} {nth} of {calls.target}: {line}" for line in wrong])
+        ended = self.installation.run(run)
+        wrong = self._judge(ended, code, starts, may_be_lost)
+        is_unclear = calls.target == "zygote" and killed == {traced} and ended["status"] == "lost"
+        return Trial(bool(killed), [f"{calls.name} {nth} of {calls.target}: {line}" for line in wrong], is_unclear)
 
     def close(self) -> dict[int, str]:
         """Ends the server; returns what else was still there."""
@@ -176,7 +182,9 @@ def exhaust(home: Home, calls: Calls) -> list[Trial]:
     """One point after the other, until nothing is hit any more."""
     trials: list[Trial] = []
     for nth in calls.numbers:
-        trials.append(home.try_point(calls, nth))
+        attempts = (home.try_point(calls, nth) for _ in range(ATTEMPTS))
+        lost = Trial(True, [f"{calls.name} {nth} of {calls.target}: lost {ATTEMPTS} times"])
+        trials.append(next((trial for trial in attempts if not trial.is_unclear), lost))
         if not trials[-1].fired:
             break
     return trials
