@@ -70,7 +70,7 @@ class Reason(StrEnum):
 
 
 class Kind(StrEnum):
-    """A leaf owns a process; every other kind owns children."""
+    """A leaf owns a process, and so does a lead, whose teammates are below it; every other kind only owns children."""
 
     LEAF = "leaf"
     CHAIN = "chain"
@@ -158,6 +158,15 @@ class Run(Struct, frozen=True):
     caller_session: str | None = None
     caller_pid: int | None = None
     """The session of a CLI that it was started from, and the process of that, as the caller says."""
+    teammate: str | None = None
+    """Of a teammate: its id in the team of the lead that it is below."""
+    open_tasks: int = 0
+    """Of a team's lead: how many shared tasks are unfinished."""
+
+    @property
+    def has_process(self) -> bool:
+        """True if it is one process; every other run only has runs below it."""
+        return self.kind in (Kind.LEAF, Kind.LEAD)
 
     @property
     def ended(self) -> bool:
@@ -279,6 +288,10 @@ def _at_work(status: Status) -> Status:
     return Status.RUNNING if status is Status.WAITING else status
 
 
+def _task_changed(run: Run, event: Event) -> Run:
+    return replace(run, open_tasks=int(amount(event.data.get("open")) or 0))
+
+
 def _input(run: Run, event: Event) -> Run:
     if event.data.get("kind") == "stop" and run.stop_reason is None:
         return replace(run, stop_reason=Reason(event.data["reason"]))
@@ -318,6 +331,7 @@ _CHANGES: Mapping[str, _Change] = {
     "answer": _answer,
     "turn.started": _turn_started,
     "turn.ended": _turn_ended,
+    "task.changed": _task_changed,
     "input": _input,
     "run.ended": _ended,
 }

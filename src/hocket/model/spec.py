@@ -30,7 +30,7 @@ class Spec(
     env: Mapping[str, str]
     prompt: str | None = None
     stdin: str = "empty"
-    """``empty``, ``file`` (the prompt, then the end) or ``lines`` (input stays open)."""
+    """``empty``, ``file`` (the prompt, then the end), ``lines`` (input stays open) or ``terminal`` (input is typed)."""
     loop: bool = False
     marker: str = DEFAULT_MARKER
     timeout: float | None = None
@@ -74,6 +74,13 @@ class Spec(
     """The grant that let its parent start it; checked again before a resume."""
     registry: str | None = None
     """The registry file of the project that it was started in."""
+    team: bool = False
+    """Whether it leads a team: its teammates and their shared tasks are followed."""
+
+    @property
+    def has_terminal(self) -> bool:
+        """True if its process has a terminal: its output is a screen, and its events come from its transcript."""
+        return self.stdin == "terminal"
 
 
 class Bounds(Struct, frozen=True):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hocket.config.settings import ClaudeConfig
-from hocket.model import Agent, Reason, Spec, Status
+from hocket.model import Agent, Reason, Run, Spec, Status
 from hocket.providers.definition_files import Definitions, Privileges
 from hocket.redaction import Redactor
 
@@ -67,6 +67,10 @@ class LaunchRequest:
     own_server: OwnServer | None = None
     hook: tuple[str, ...] = ()
     """The program, with arguments, that decides about each call of a sub-agent; without one the CLI does."""
+    team: bool = False
+    """Whether it leads a team."""
+    terminal: bool = False
+    """Whether it needs a terminal for that."""
 
 
 class Launch(NamedTuple):
@@ -164,6 +168,21 @@ class Conversation:
     """Whether nothing is left but background commands, which may never end."""
     background_seconds: float
     """How long such commands are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A CLI in a terminal: what is typed. Its events come from its transcript, never from the screen."""
+
+    message: Callable[[str], str]
+    """The keys that paste a message, without sending it. The same errors as in ``launch``."""
+    enter: str
+    """The key that sends what was pasted."""
+    interrupt: str
+    goodbye: str
+    """The keys that end the session."""
+    verdict: Callable[[Run, ProcessExit, Reason | None, Spec], Verdict]
+    """``(run, exit, stop_reason, spec)``: how the run ended, by its last turn."""
 
 
 TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
@@ -367,6 +386,7 @@ class Provider:
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
     program: Program | None = None
     conversation: Conversation | None = None
+    terminal: Terminal | None = None
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     pricing: Pricing | None = None

@@ -58,6 +58,8 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """How to treat questions if neither chain nor configuration says. Default: ``ask``."""
     session: bool = False
     """Keep a single agent open for more messages after its first turn."""
+    agent_teams: bool = False
+    """Let the agent lead a team of its CLI."""
     budget_usd: Dollars | None = None
     """Stop when the total cost of the run and everything below it reaches this many US dollars."""
     budget_tokens: Count | None = None
