@@ -29,7 +29,7 @@ from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.observed.refusals import check_owned
 from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
-from hocket.sessions.terminal_input import TerminalInput
+from hocket.sessions.terminal.keyboard import TerminalKeyboard
 
 END = "end"
 """The id of the record that ends a run's input."""
@@ -117,11 +117,11 @@ class Messages:
         """Runs with a message written after their last turn began: that turn may not be the last one."""
         self._queues: dict[str, _Queue] = {}
         self._redactors: dict[str, Redactor] = {}
-        self._typing: dict[str, TerminalInput] = {}
+        self._typing: dict[str, TerminalKeyboard] = {}
 
-    def type_with(self, run: str, terminal_input: TerminalInput) -> None:
+    def type_with(self, run: str, keyboard: TerminalKeyboard) -> None:
         """Type what is sent to a live run at its terminal."""
-        self._typing[run] = terminal_input
+        self._typing[run] = keyboard
 
     def redact_with(self, run: str, redactor: Redactor) -> None:
         """Mask the secrets of a live run in what is recorded of its messages and questions."""
@@ -318,7 +318,7 @@ class Messages:
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
 
-    def _keyboard(self, run: Run, conversation: Conversation | Terminal) -> TerminalInput | None:
+    def _keyboard(self, run: Run, conversation: Conversation | Terminal) -> TerminalKeyboard | None:
         """What types at the terminal of a run; None for one without a terminal."""
         if not isinstance(conversation, Terminal):
             return None

@@ -46,7 +46,7 @@ from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops, force_stop, stopped_in
 from hocket.sessions.stream_mcp import StreamMcp
-from hocket.sessions.terminal_runs import TerminalRuns
+from hocket.sessions.terminal.runs import TerminalRuns
 from hocket.sessions.transcripts import Transcripts
 from hocket.store import Committed, Offsets
 

@@ -12,11 +12,11 @@ from hocket.providers.claude import (
     privileges,
     reader,
     session_files,
-    terminal,
     transcripts,
     usage,
     verdict,
 )
+from hocket.providers.claude.team import terminal
 
 provider = Provider(
     name="claude",

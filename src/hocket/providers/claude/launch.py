@@ -14,12 +14,12 @@ from hocket.config import CROSS_SESSION, PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import PROMPT, RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
-from hocket.providers.claude import terminal
 from hocket.providers.claude.conversation import checked_prompt
 from hocket.providers.claude.delegation_hook import EVENT, for_runs
 from hocket.providers.claude.frontmatter import texts
 from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
 from hocket.providers.claude.settings import OUTPUT_STYLE
+from hocket.providers.claude.team import terminal
 from hocket.providers.launching import (
     CONTINUE,
     DEFAULT_PROMPT,

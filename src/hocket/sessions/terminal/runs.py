@@ -19,7 +19,7 @@ from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages
 from hocket.sessions.observed.discovery import state_of
-from hocket.sessions.terminal_input import TerminalInput, session_record
+from hocket.sessions.terminal.keyboard import TerminalKeyboard, session_record
 from hocket.sessions.transcripts import Transcripts, nearest_directory
 from hocket.store import Committed
 
@@ -71,7 +71,7 @@ class TerminalRuns:
         if terminal is None:
             return
         current = partial(self._journal.live.get, leaf.id)
-        keyboard = TerminalInput(run, leaf.spec, leaf.place, terminal, current)
+        keyboard = TerminalKeyboard(run, leaf.spec, leaf.place, terminal, current)
         followed = self._followed[leaf.id] = _FollowedTerminal(leaf, terminal, keyboard)
         self._messages.type_with(leaf.id, keyboard)
         self._tasks.spawn(self._catch_up(run))
@@ -203,7 +203,7 @@ class TerminalRuns:
 class _FollowedTerminal:
     """One run, and what is known of its process."""
 
-    def __init__(self, leaf: Leaf, terminal: Terminal, keyboard: TerminalInput) -> None:
+    def __init__(self, leaf: Leaf, terminal: Terminal, keyboard: TerminalKeyboard) -> None:
         self.leaf = leaf
         self.id = leaf.id
         self.terminal = terminal

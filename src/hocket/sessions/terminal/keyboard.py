@@ -38,7 +38,7 @@ def session_record(spec: Spec, pid: int | None, session: str | None) -> LiveSess
     return next((one for one in live_sessions(observed, folders) if one.session == session), None)
 
 
-class TerminalInput:
+class TerminalKeyboard:
     """The keyboard of one run. ``current`` returns the run as it is now."""
 
     def __init__(self, run: Run, spec: Spec, place: str, terminal: Terminal, current: Callable[[], Run | None]) -> None:
