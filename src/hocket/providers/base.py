@@ -173,7 +173,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalMode:
     """A CLI in a terminal: what is typed. Its events come from its transcript, never from the screen."""
 
     message: Callable[[str], str]
@@ -391,7 +391,7 @@ class Provider:
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
     program: Program | None = None
     conversation: Conversation | None = None
-    terminal: Terminal | None = None
+    terminal: TerminalMode | None = None
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     pricing: Pricing | None = None
