@@ -12,6 +12,7 @@ from hocket.providers.claude import (
     privileges,
     reader,
     session_files,
+    settings,
     transcripts,
     usage,
     verdict,
@@ -36,6 +37,7 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
+    team_start=settings.team_start,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,

@@ -37,6 +37,7 @@ _USER_SETTINGS_ONLY = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
 _RESERVED = frozenset({"--agent", "--session-id"})
 """With one of them the CLI would run another agent, or one session under two runs."""
+_TEAM = {"CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS": "1"}
 _SMALLEST_BUDGET = 0.000001
 """The CLI refuses a budget of zero."""
 _ASK = ("--permission-prompts", "host", "--permission-prompt-tool", "stdio")
@@ -60,7 +61,7 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
         raise UsageError(f"{agent.name}: {taken[0]} cannot be passed on: Hocket sets it", "hocket run AGENT")
     definition = ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", name) if name is not None else ()
     argv = (agent.path, *_STREAMS, *_servers(request), "--session-id", SESSION, *work, *definition, *given)
-    env = _environment(agent, settings)
+    env = {**_environment(agent, settings), **(_TEAM if request.team else {})}
     check_total(agent.name, argv, {**request.env, **env})
     prompt = checked_prompt(agent.name, request.prompt)
     model = given_model(given, "--model") or model_of(agent, request.model) or _text(settings, "model")
