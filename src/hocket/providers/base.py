@@ -188,6 +188,27 @@ class TerminalMode:
     """``(run, exit, stop_reason)``: how the run ended, by its last turn."""
 
 
+class Obstacle(NamedTuple):
+    """What keeps a CLI from starting in a terminal without a question of its own, and what to do about it by hand."""
+
+    problem: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStart:
+    """What a CLI needs before its agents can lead teams."""
+
+    needs_terminal: Callable[[tuple[int, ...]], bool]
+    """By the numbers of its version; there are none if it is unknown."""
+    home: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the folder where it keeps teams, which has to be writable; None if that names no user."""
+    confirmed: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the file with what a person has confirmed in a terminal once. It is only read."""
+    obstacle: Callable[[Mapping[str, str], bytes | None], Obstacle | None]
+    """``(env, content)`` of that file, None if it is missing: what it would ask in a terminal before the prompt."""
+
+
 TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
 """``(state, line, whole_size) -> (state, events, at)``: a ``Reader`` of a transcript's lines. ``at`` is when the line
 was written, in wall time; None if it does not say. Types of lines that mean nothing to people have no events."""
@@ -392,6 +413,7 @@ class Provider:
     program: Program | None = None
     conversation: Conversation | None = None
     terminal: TerminalMode | None = None
+    team_start: TeamStart | None = None
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     pricing: Pricing | None = None
