@@ -25,6 +25,8 @@ from hocket.store import Committed
 
 SETTLE_SECONDS = 3.0
 """For how long nothing may happen in a run and its team until its work counts as done."""
+UNFINISHED_SECONDS = 60.0
+"""The same while tasks of the team are unfinished, on which no one is at work."""
 HELPER_SECONDS = 600.0
 """The same while a sub-agent is at work: it may run a long command, or have been ended without a word."""
 LASTING_SECONDS = 1.0
@@ -145,6 +147,7 @@ class TerminalRuns:
         run = self._journal.live[followed.id]
         if run.session_id is not None and record.session != run.session_id:
             named = {"session_id": record.session, "instead_of": run.session_id}
+            await self._transcripts.stop(run.id, READ_SECONDS)
             await self._journal.write([run_event(run, "session", named)])
             self._transcripts.follow(
                 self._journal.live[run.id], followed.leaf.spec.env, redactor=followed.leaf.redactor
@@ -181,13 +184,14 @@ class TerminalRuns:
             followed.finish.cancel()
             followed.finish = None
         if self._is_over(followed):
-            delay = HELPER_SECONDS if followed.helpers else SETTLE_SECONDS
+            is_unfinished = self._journal.live[followed.id].open_tasks > 0
+            delay = HELPER_SECONDS if followed.helpers else UNFINISHED_SECONDS if is_unfinished else SETTLE_SECONDS
             followed.finish = self._loop.call_later(delay, self._finish, followed)
         self._need_server("finishing", any(one.finish is not None for one in self._followed.values()))
 
     def _is_over(self, followed: _FollowedTerminal) -> bool:
         run = self._journal.live.get(followed.id)
-        if run is None or run.status is not Status.WAITING or run.open_questions or run.open_tasks:
+        if run is None or run.status is not Status.WAITING or run.open_questions:
             return False
         team = (one for one in self._journal.live.values() if one.parent == run.id and one.teammate is not None)
         return not any(one.status is Status.RUNNING for one in team)
