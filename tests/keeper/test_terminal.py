@@ -31,6 +31,7 @@ from keeper.keeping import (
 from patience import PATIENCE
 
 from hocket.keeper import files
+from hocket.keeper.terminal import Screen, Terminal
 
 pytestmark = pytest.mark.req("S5-12")
 
@@ -409,19 +410,40 @@ def test_replaced_size_and_keys_do_no_harm(kind: str, runs: Terminals) -> None:
     assert b"columns=99, lines=33" in out_of(directory)
 
 
+def test_screen_is_read_again_after_a_hangup(tmp_path: Path) -> None:
+    terminal = Terminal(str(tmp_path), {})
+    file = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    screen = Screen(file, terminal)
+    name = os.ttyname(terminal.slave)
+    os.close(terminal.slave)
+    screen.copy()
+    assert screen.source is None
+    assert screen.retry_at is not None
+    again = os.open(name, os.O_RDWR | os.O_NOCTTY)
+    os.write(again, b"again")
+    screen.seal()
+    while not screen.is_complete:
+        screen.copy()
+    assert (tmp_path / "out").read_bytes() == b"again"
+    for descriptor in (again, terminal.master, file):
+        os.close(descriptor)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hangs up its terminal")
 def test_agent_continues_after_its_terminal_hung_up(runs: Terminals) -> None:
     code = (
         "import ctypes, os, signal, sys\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "name = os.ttyname(0)\n"
-        "os.write(1, b'before\\n')\n"
+        "os.write(1, b'ready\\n')\n"
+        "input()\n"
         "assert ctypes.CDLL(None).vhangup() == 0\n"
         "for descriptor in (0, 1, 2): os.close(descriptor)\n"
         "again = os.open(name, os.O_RDWR | os.O_NOCTTY)\n"
         "os.write(again, b'after\\n')\n"
         "sys.exit(4)\n"
     )
-    directory = runs.terminal(code)
-    assert runs.finish(directory).code == 4
-    assert out_of(directory) == b"before\r\nafter\r\n"
+    directory = runs.start(code)
+    press(directory, b"\r")
+    assert wait_ended(directory).code == 4
+    assert out_of(directory).endswith(b"after\r\n")  # What was not read yet is dropped with the terminal.
