@@ -10,6 +10,7 @@ from hocket.providers.claude import (
     mcp_requests,
     paths,
     privileges,
+    questions,
     reader,
     session_files,
     transcripts,
@@ -36,6 +37,7 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
+    hook_question=questions.asked_by_hook,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,

@@ -14,8 +14,8 @@ from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
 from hocket.providers.claude.conversation import checked_prompt
-from hocket.providers.claude.delegation_hook import EVENT, for_runs
 from hocket.providers.claude.frontmatter import texts
+from hocket.providers.claude.own_hooks import EVENT, for_runs
 from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
 from hocket.providers.claude.settings import OUTPUT_STYLE
 from hocket.providers.launching import CONTINUE, check_arguments, check_total, given_model, step_instructions
