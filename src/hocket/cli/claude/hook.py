@@ -28,6 +28,8 @@ UNKNOWN_MODE = "default"
 LIMIT_SECONDS = 100.0
 """Less than the time limit of the hook in the settings."""
 MAX_INPUT = 32 * 1024 * 1024
+MAX_BODY = 16 * 1024 * 1024
+"""That of a request to the server."""
 
 
 class SubAgentCall(NamedTuple):
@@ -261,10 +263,13 @@ def read_permission(raw: bytes) -> dict[str, Any]:
     given = decoded(raw)
     if given is None or not isinstance(given.get("tool_input"), dict):
         raise UsageError('the input of the hook must be a JSON object with "tool_input"')
-    return {
+    call = {
         "tool": _string(given, "tool_name"),
         "input": given["tool_input"],
         "suggestions": list_in(given, "permission_suggestions"),
         # The CLI also names the main agent of a session, which has no id.
         "agent": text_in(given, "agent_type") or None if given.get("agent_id") else None,
     }
+    if len(json.dumps(call)) > MAX_BODY:
+        raise UsageError(f"the call is larger than {MAX_BODY // 2**20} MB")
+    return call
