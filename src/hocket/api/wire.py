@@ -351,6 +351,30 @@ class AskBody(RequestStruct):
     """Answers to choose from; another answer is possible."""
 
 
+class PermissionBody(RequestStruct, kw_only=True):
+    """A call of a tool that needs a decision, as a hook of the agent's CLI reports it."""
+
+    tool: Annotated[str, Meta(min_length=1, max_length=1000)]
+    input: dict[str, Any] = {}
+    suggestions: list[Any] = []
+    """What the CLI suggests to allow from now on, in its own format."""
+    agent: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    """The sub-agent or teammate that calls it; null for the run's own agent."""
+
+
+class TeammateBody(RequestStruct):
+    """A teammate that an agent is about to start."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class AllowedTeammate(Struct):
+    """The teammate that may be started."""
+
+    run: str
+    name: str
+
+
 class AskedQuestion(Struct):
     """The new question."""
 

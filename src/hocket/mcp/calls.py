@@ -458,7 +458,7 @@ def _await_answer(run: str, question: str, after: int, given: Arguments, context
 
 def _answer(question: str, state: dict[str, Any]) -> CallResult:
     facts = {"question": question, "allow": state["allow"]}
-    if not state["answered"]:
+    if state["allow"] is None:
         text = "closed: not answered while it was open; ask again if it still matters"
         return CallResult(text, facts | {"status": "closed"}, is_error=True)
     if state["allow"]:

@@ -414,6 +414,9 @@ class Provider:
     conversation: Conversation | None = None
     terminal: TerminalMode | None = None
     team_start: TeamStart | None = None
+    hook_question: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """The data of a ``question``, without its id, for a call that a hook of the CLI asks about: its ``tool``, ``input``
+    and ``suggestions``, and the ``agent`` if it is not the run's own. None if no hook asks."""
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     pricing: Pricing | None = None

@@ -24,7 +24,7 @@ from hocket.keeper import files
 from hocket.model import Event, Run, Spec, Status
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Answer, Conversation, TerminalMode
-from hocket.redaction import Redactor
+from hocket.redaction import MASK, Redactor
 from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.observed.refusals import check_owned
 from hocket.sessions.questions import last_answered
@@ -38,9 +38,13 @@ FIRST = "prompt"
 
 OWN = "ask"
 """Marks a question that an agent asked over the API, where it also receives the answer."""
+HOOK = "hook"
+"""Marks a question that a hook of an agent's CLI asked over the API. The agent's terminal shows it as well."""
+TERMINAL = "terminal"
+"""Who answered there."""
 NO_ANSWERER = "no one can answer: this run was started with --on-question deny, or without anyone watching it"
 OPEN_AT_ONCE = 20
-"""The limit of open questions of that kind per run."""
+"""The limit of open questions per run that were asked over the API."""
 SETTLED = 2.0
 """Seconds after the end of a turn within which a waiting message starts the next one."""
 REMEMBERED = 100
@@ -190,25 +194,46 @@ class Messages:
 
         If the run was started with ``--on-question deny``, it is answered with a refusal at once.
         """
-        identity = _identity(run, key)
         text, options = self._redacted(run.id, text), [self._redacted(run.id, option) for option in options]
+        asked: dict[str, Any] = {"kind": "choice" if options else "ask", "text": text, "tool": None, "input": None}
+        return await self._record_question(run, {**asked, "options": options, "via": OWN}, key)
+
+    async def ask_by_hook(self, run: Run, call: Mapping[str, Any], key: str | None) -> str:
+        """Record the question whether a call of a tool is allowed, in the same way."""
+        question_of = PROVIDERS[run.provider].hook_question if run.provider is not None else None
+        if question_of is None:
+            raise Conflict(f"run {run.number} asks no questions by a hook")
+        if (redactor := self._redactors.get(run.id)) is not None:
+            call = msgspec.json.decode(redactor.line(msgspec.json.encode(call)))
+        return await self._record_question(run, {**question_of(call), "via": HOOK}, key)
+
+    async def _record_question(self, run: Run, asked: Mapping[str, Any], key: str | None) -> str:
+        identity = _identity(run, key)
         async with self._input_lock(run):
             now = self._journal.live.get(run.id)
             if now is None:
                 raise Conflict(f"run {run.number} has ended; it can ask nothing more")
             if self._journal.read.question(run.id, identity) is not None:
                 return identity
-            if sum(_is_own(one) for one in now.open_questions) >= OPEN_AT_ONCE:
+            if sum(_is_over_api(one) for one in now.open_questions) >= OPEN_AT_ONCE:
                 raise LimitReached(f"run {run.number} has {OPEN_AT_ONCE} open questions; it has to wait for answers")
-            kind = "choice" if options else "ask"
-            asked: dict[str, Any] = {"id": identity, "kind": kind, "text": text, "tool": None, "input": None}
-            asked |= {"options": list(options), "via": OWN}
-            events = [run_event(run, "question", asked)]
+            events = [run_event(run, "question", {"id": identity, **asked})]
             if self.on_question(run) == "deny":
                 refusal = {"id": identity, "allow": False, "text": NO_ANSWERER, "by": "hocket"}
                 events.append(run_event(run, "answer", refusal))
             await self._journal.write(events, durable=True)
         return identity
+
+    async def close_hook_questions(self, run: Run, asked_before: float) -> None:
+        """Close the questions of hooks that are older than this time, because they were answered at the terminal."""
+        async with self._input_lock(run):
+            now = self._journal.live.get(run.id)
+            open_ones = [one for one in now.open_questions if one.get("via") == HOOK] if now is not None else []
+            closed = [one["id"] for one in open_ones if one["asked_at"] < asked_before]
+            # Whether it was allowed there is not known.
+            answers = [{"id": name, "allow": None, "text": None, "by": TERMINAL} for name in closed]
+            if answers:
+                await self._journal.write([run_event(run, "answer", data) for data in answers], durable=True)
 
     def on_question(self, run: Run) -> str:
         """How questions of this run are handled: ``deny``, ``ask`` or ``fail``."""
@@ -227,7 +252,7 @@ class Messages:
             asked = _meant(now, question)
             text = _chosen(asked, reply.text)
             data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
-            if now.has_process and not _is_own(asked):
+            if now.has_process and not _is_over_api(asked):
                 _, conversation = self._require_input(run)
                 if isinstance(conversation, TerminalMode):
                     raise Conflict("this question is answered at the terminal", f"hocket attach {run.number}")
@@ -236,7 +261,7 @@ class Messages:
                 if await self._write_line(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                     return await self._given_before(now, asked["id"], key)
             else:
-                # No input to write to: a chain, or an agent that reads the answer over the API.
+                # No input to write to: a chain, or an agent or a hook that reads the answer over the API.
                 await self._journal.write([run_event(run, "answer", data)], durable=True)
             return _receipt(run.id, data)
 
@@ -373,21 +398,26 @@ def _identity(run: Run, key: str | None) -> str:
     return "q" + hashlib.sha256(f"{run.id} {key}".encode()).hexdigest()[:16]
 
 
-def _is_own(asked: Mapping[str, Any]) -> bool:
-    return asked.get("via") == OWN
+def _is_over_api(asked: Mapping[str, Any]) -> bool:
+    """Whether a question was asked over the API, where its answer is read."""
+    return asked.get("via") is not None
 
 
 def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
     """The option that a number selects, counted from 1, unless an option has that number as its text."""
-    options = asked.get("options") if _is_own(asked) else None
+    options = asked.get("options") if _is_over_api(asked) else None
     said = (text or "").strip()
     if not options or said in options or not re.fullmatch("[1-9][0-9]?", said) or int(said) > len(options):
         return text
-    return str(options[int(said) - 1])
+    chosen = str(options[int(said) - 1])
+    # A masked option is known by its number to the one that asked.
+    return text if MASK in chosen else chosen
 
 
 def _quoted(answer: Mapping[str, Any]) -> str:
     """An answer and its author in words."""
+    if answer.get("allow") is None:
+        return "answered at the terminal"
     text = str(answer.get("text") or "")
     said = "denied" if not answer.get("allow") else "answered" if text else "allowed"
     short = text if len(text) <= QUOTED else f"{text[:QUOTED]}…"

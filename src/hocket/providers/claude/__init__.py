@@ -10,6 +10,7 @@ from hocket.providers.claude import (
     mcp_requests,
     paths,
     privileges,
+    questions,
     reader,
     session_files,
     settings,
@@ -40,6 +41,7 @@ provider = Provider(
     ),
     terminal=terminal.terminal,
     team_start=settings.team_start,
+    hook_question=questions.asked_by_hook,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,

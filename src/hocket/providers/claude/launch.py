@@ -15,8 +15,8 @@ from hocket.errors import BadDefinition, UsageError
 from hocket.model import PROMPT, RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
 from hocket.providers.claude.conversation import checked_prompt
-from hocket.providers.claude.delegation_hook import EVENT, for_runs
 from hocket.providers.claude.frontmatter import texts
+from hocket.providers.claude.own_hooks import EVENT, for_runs, hooks_for_lead
 from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
 from hocket.providers.claude.settings import OUTPUT_STYLE
 from hocket.providers.claude.team import terminal
@@ -64,10 +64,11 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Arguments of the user come last, so that they override ours."""
     given, own_settings = _split_settings(agent.name, (*agent.args, *request.args))
     settings = _merged_settings(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
-    if request.hook:
-        _add_hook(agent.name, settings, request.hook)
     if request.terminal:
         settings[_BYPASS_ACCEPTED] = True
+        _add_hooks(agent.name, settings, hooks_for_lead(request.command, delegates=bool(request.hook)))
+    elif request.hook:
+        _add_hooks(agent.name, settings, {EVENT: [for_runs(request.hook)]})
     echo = (_ECHO,) if settings[_CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         request, echo = replace(request, own_server=None), ()  # Neither works in another format.
@@ -243,13 +244,13 @@ def _merged_settings(
     return settings
 
 
-def _add_hook(agent: str, settings: dict[str, Any], argv: Sequence[str]) -> None:
-    """Add our hook to those of the user."""
+def _add_hooks(agent: str, settings: dict[str, Any], ours: Mapping[str, Sequence[Any]]) -> None:
+    """Add our hooks to those of the user."""
     hooks = settings.get(_HOOKS, {})
-    listed = hooks.get(EVENT, []) if isinstance(hooks, dict) else None
-    if not isinstance(listed, list):
+    listed = {event: hooks.get(event, []) if isinstance(hooks, dict) else None for event in ours}
+    if not all(isinstance(entries, list) for entries in listed.values()):
         raise UsageError(f"{agent}: {_HOOKS} in {_SETTINGS_FLAG} must be an object of lists; got {hooks!r}")
-    settings[_HOOKS] = {**hooks, EVENT: [*listed, for_runs(argv)]}
+    settings[_HOOKS] = {**hooks, **{event: [*(listed[event] or ()), *entries] for event, entries in ours.items()}}
 
 
 def _parsed_settings(agent: str, given: str) -> dict[str, Any]:

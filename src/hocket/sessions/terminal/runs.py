@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -152,6 +153,8 @@ class TerminalRuns:
             self._transcripts.follow(
                 self._journal.live[run.id], followed.leaf.spec.env, redactor=followed.leaf.redactor
             )
+        if followed.record is not None and followed.record.has_dialog and not record.has_dialog:
+            await self._messages.close_hook_questions(run, time.time())
         if followed.record != record:
             followed.record, followed.recorded_at = record, self._loop.time()
             followed.look_later(self._loop, LASTING_SECONDS, self._look)
