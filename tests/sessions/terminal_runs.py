@@ -97,3 +97,14 @@ async def attached(runner: EngineRunner, run: Run, columns: int = 80, rows: int 
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+def leave_screen_run(home: Path, project: Path, agent: Bin, *args: str) -> Run:
+    """A live run of SCREEN without a server, which the next one adopts."""
+    agent("screen", SCREEN)
+
+    async def start() -> Run:
+        async with engine_runner(home, project) as runner:
+            return await start_in_terminal(runner, "screen", *args)
+
+    return asyncio.run(start())
