@@ -147,7 +147,7 @@ class Engine:
         self._supervisor.open()
         self._starter.folders.open()
         live = list(self._journal.live.values())
-        leaves = [run for run in live if run.kind is Kind.LEAF and not run.is_observed]
+        leaves = [run for run in live if run.has_process and not run.is_observed]
         self._note_restart(leaves)
         for run in leaves:
             self._supervisor.adopt(run, _leaf_spec.decode(self.secrets.record(run)))
@@ -222,7 +222,7 @@ class Engine:
 
     @property
     def count(self) -> int:
-        return sum(run.kind is Kind.LEAF and not run.is_observed for run in self._journal.live.values())
+        return sum(run.has_process and not run.is_observed for run in self._journal.live.values())
 
     def displayed(self, run: Run) -> Run:
         """The run as displayed: a loop or a group waits with its chain, which alone is recorded as waiting."""

@@ -88,7 +88,7 @@ def _run_out(engine: Engine, run: Run) -> dict[str, Any]:
 
 def _with_tree_cost(engine: Engine, run: Run) -> Run:
     """Add the cost of its descendants to a root that is an agent; a chain includes it already."""
-    if run.kind is not Kind.LEAF or run.root != run.id or not engine.read.has_children(run.id):
+    if not run.has_process or run.root != run.id or not engine.read.has_children(run.id):
         return run
     spent = engine.spent_below(run)
     return msgspec.structs.replace(run, cost_usd=spent.cost_usd, tokens=spent.tokens)
@@ -284,7 +284,7 @@ async def show_run(request: Request, ref: str, worktrees: bool = False) -> Respo
 
 def _runs_with_questions(engine: Engine, run: Run) -> list[Run]:
     """Return the runs whose questions are shown with a run: itself, or the descendants of a chain."""
-    if run.kind is Kind.LEAF:
+    if run.has_process:
         return [run]
     return [one for one in engine.live() if one.open_questions and reaches(engine, run, one)]
 
@@ -307,7 +307,7 @@ async def run_output(
     if run.is_observed:
         raise NotFound(f"Hocket did not start run {run.number} and has no output of it", "omit --raw to read its log")
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
-    if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not files.is_regular(path):
+    if run.has_process and run.ended and run.started_at is not None and not files.is_regular(path):
         raise NotFound(f"the output of run {run.number} is missing: {path}", "its events still contain its lines")
     chunks = stream.output(engine, run, path, offset, follow)
     return StreamingResponse(chunks, 200, {"Cache-Control": "no-store"}, "application/octet-stream")

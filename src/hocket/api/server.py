@@ -32,7 +32,6 @@ from hocket.engine import Engine
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.server_watch import SERVER_LOCK
-from hocket.model import Kind
 from hocket.sessions.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
 from hocket.sessions.limits import Reserve
 from hocket.store import open_store
@@ -102,7 +101,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
 
 async def _settle(engine: Engine) -> None:
     """Wait until runs that ended with a restart of the machine are recorded as ended, so that none is shown as live."""
-    live = (run for run in engine.live() if run.kind is Kind.LEAF)
+    live = (run for run in engine.live() if run.has_process)
     ended = [run for run in live if ended_by_restart(str(engine.directory(run)))]
     if ended:
         await asyncio.wait([asyncio.create_task(engine.wait(run)) for run in ended], timeout=SETTLE_SECONDS)

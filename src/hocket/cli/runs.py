@@ -58,7 +58,7 @@ from hocket.errors import ChainSyntaxError, HocketError
 from hocket.input_limits import AROUND_A_MARKER, DEFAULT_MARKER
 from hocket.views.event_text import parking
 from hocket.views.evidence_text import evidence_rows
-from hocket.views.names import agent_name, project_names
+from hocket.views.names import PROCESS_KINDS, agent_name, project_names
 from hocket.views.run_list import tree_order
 from hocket.views.text import (
     PROCESS_GONE,
@@ -461,7 +461,7 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
-        "files": run.get("dir") if run.get("kind") == "leaf" and run.get("origin") != "observed" else None,
+        "files": run.get("dir") if run.get("kind") in PROCESS_KINDS and run.get("origin") != "observed" else None,
     }
 
 
@@ -679,11 +679,11 @@ def last_lines(text: bytes, count: int) -> bytes:
 def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
     """The processes of a run, in the order of their start."""
     run = client.run(ref)
-    if run["kind"] == "leaf":
+    if run["kind"] in PROCESS_KINDS:
         yield run["id"]
         return
     for event in client.follow(run["id"], follow=follow):
-        if event["type"] == "run.created" and event["data"].get("kind") == "leaf":
+        if event["type"] == "run.created" and event["data"].get("kind") in PROCESS_KINDS:
             yield event["run"]
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
-from hocket.model import Event, Kind, Run, Spec, Status
+from hocket.model import Event, Run, Spec, Status
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Answer, Conversation
 from hocket.redaction import Redactor
@@ -209,7 +209,7 @@ class Messages:
             asked = _meant(now, question)
             text = _chosen(asked, reply.text)
             data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
-            if now.kind is Kind.LEAF and not _is_own(asked):
+            if now.has_process and not _is_own(asked):
                 _, conversation = self._require_input(run)
                 line = conversation.answer(asked, reply)
                 data["text"] = None if text is None else self._redacted(run.id, text)
@@ -285,7 +285,7 @@ class Messages:
 
     def _asking(self, run: Run, question: str | None, key: str) -> Run:
         """The run with the open question, where the caller named its chain."""
-        if run.kind is Kind.LEAF or self._journal.read.answered_with(run.root, key) is not None:
+        if run.has_process or self._journal.read.answered_with(run.root, key) is not None:
             return run
         below = self._journal.live_below(run.id)
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]
@@ -301,7 +301,7 @@ class Messages:
         now = self._journal.live.get(run.id)
         if now is None:
             raise Conflict(f"run {run.number} has ended; it takes no messages", f"hocket resume {run.number}")
-        conversation = PROVIDERS[now.provider].conversation if now.kind is Kind.LEAF and now.provider else None
+        conversation = PROVIDERS[now.provider].conversation if now.has_process and now.provider else None
         spec = _decoder.decode(self._journal.read.spec(run.id))
         if conversation is None or spec.stdin != "lines":
             raise Conflict(f"run {run.number} does not read messages")

@@ -26,7 +26,7 @@ from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.platform import signal_process
-from hocket.model import Event, Kind, Reason, Run, Spec, Status
+from hocket.model import Event, Reason, Run, Spec, Status
 from hocket.providers import agent_variables
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
@@ -324,7 +324,7 @@ class Supervisor:
     def _parent_pid(self, run: Run) -> int | None:
         """The process of the agent that started a run, else the one that its caller named, as far as known."""
         line = self._journal.above(run)
-        parent = next((above for above in line[1:] if above.kind is Kind.LEAF), None)
+        parent = next((above for above in line[1:] if above.has_process), None)
         if parent is None:
             return next((above.caller_pid for above in line if above.caller_pid is not None), None)
         # A program can start another one before the record of its own start is committed.

@@ -19,7 +19,7 @@ from hocket.views.event_text import (
     tool_summary,
     with_helper,
 )
-from hocket.views.names import agent_name
+from hocket.views.names import PROCESS_KINDS, agent_name
 from hocket.views.text import PROCESS_GONE, one_line, terminal_output
 
 Event = dict[str, Any]
@@ -317,7 +317,7 @@ class RunView:
                 maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
                 self.steps.append(StepView(str(step.get("agent", "?")), maximum, step.get("group")))
             number_members(self.steps)
-            if kind == "leaf":
+            if kind in PROCESS_KINDS:
                 self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
                 data = {**data, "step": 0, "iteration": 1, "parent": None}
             elif kind == "loop":
@@ -326,7 +326,7 @@ class RunView:
             self._inner_runs.add(run)
             if kind == "loop" and data.get("step") is not None:
                 self._loops[run] = data["step"]
-        if kind == "leaf":
+        if kind in PROCESS_KINDS:
             self._add_process(event, data)
         else:
             place = self._loops.get(run, len(self.steps))

@@ -235,12 +235,12 @@ def _sessions(read: Queries, run: Run) -> list[Run]:
 
 def _resume_session(read: Queries, run: Run, request: ResumeRequest) -> Spec:
     """Continue the session of a run, or of the only run below it that has one."""
-    below = [] if run.kind is Kind.LEAF else _sessions(read, run)
+    below = [] if run.has_process else _sessions(read, run)
     if len(below) > 1:
         raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {_numbers(below)}")
     run = below[0] if below else run
     _check_ended(run)
-    sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
+    sessions = PROVIDERS[run.provider].sessions if run.has_process and run.provider else None
     if sessions is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
