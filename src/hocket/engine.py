@@ -87,6 +87,7 @@ class Engine:
             keepers,
             self._budgets,
             self._stops,
+            self.transcripts,
             self._watcher,
             self._registry,
             limits,

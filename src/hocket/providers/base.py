@@ -67,6 +67,8 @@ class LaunchRequest:
     own_server: OwnServer | None = None
     hook: tuple[str, ...] = ()
     """The program, with arguments, that decides about each call of a sub-agent; without one the CLI does."""
+    command: tuple[str, ...] = ()
+    """The program, with arguments, that runs a command of Hocket: for hooks and servers that its CLI starts."""
     team: bool = False
     """Whether it leads a team."""
     terminal: bool = False
@@ -178,11 +180,12 @@ class Terminal:
     """The keys that paste a message, without sending it. The same errors as in ``launch``."""
     enter: str
     """The key that sends what was pasted."""
-    interrupt: str
+    interrupt: Callable[[str], str]
+    """The keys that end the current turn; the id of the request does not matter here."""
     goodbye: str
     """The keys that end the session."""
-    verdict: Callable[[Run, ProcessExit, Reason | None, Spec], Verdict]
-    """``(run, exit, stop_reason, spec)``: how the run ended, by its last turn."""
+    verdict: Callable[[Run, ProcessExit, Reason | None], Verdict]
+    """``(run, exit, stop_reason)``: how the run ended, by its last turn."""
 
 
 TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
@@ -262,6 +265,8 @@ class LiveSession(NamedTuple):
     agent: str | None
     job: str | None
     """The id of its background job, if it is one."""
+    has_dialog: bool = False
+    """Whether it shows a dialog that waits for an answer: what is typed then answers it."""
 
 
 class BackgroundJob(NamedTuple):

@@ -41,6 +41,7 @@ from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptErro
 from hocket.input_limits import NOT_TEXT, odd_text
 from hocket.mcp.tools import SERVER, rules
 from hocket.model import (
+    PROMPT,
     RUN_DIRECTORY,
     SESSION,
     Agent,
@@ -72,7 +73,8 @@ T = TypeVar("T", bound=GroupedStep)
 
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")
 _NO_CHAIN = ChainConfig("", "", ())
-_HOOK = (sys.executable, "-P", "-m", "hocket", "hook", "pre-tool-use", "--always")
+_COMMAND = (sys.executable, "-P", "-m", "hocket")
+_HOOK = (*_COMMAND, "hook", "pre-tool-use", "--always")
 
 
 class _StepPosition(NamedTuple):
@@ -468,9 +470,10 @@ def _spec(
             servers=servers.servers,
             own_server=own,
             hook=hook,
+            command=_COMMAND,
         ),
     )
-    if options.session and launch.stdin != "lines":
+    if options.session and launch.stdin not in ("lines", "terminal"):
         raise UsageError(f"{requested.agent} reads no messages, so it cannot have a session")
     if launch.model is None and config.require_model and agent.provider != PROGRAM:
         raise without_model(requested.agent, agent, config)
@@ -610,7 +613,7 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
 
 def _shown(argument: str) -> str:
     """An argument for display, with names for the values that differ in each run."""
-    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
+    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>").replace(PROMPT, "<prompt>")
 
 
 def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:

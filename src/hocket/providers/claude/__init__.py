@@ -16,6 +16,7 @@ from hocket.providers.claude import (
     usage,
     verdict,
 )
+from hocket.providers.claude.team import terminal
 
 provider = Provider(
     name="claude",
@@ -36,6 +37,7 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
+    terminal=terminal.terminal,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,
