@@ -217,7 +217,7 @@ async def start_run(
     if body.parent is not None and caller is None:
         raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
     task = engine.tasks.find(body.task, caller)
-    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
+    start = msgspec.structs.replace(body, cwd=task.cwd or body.cwd, session=bool(body.session))
     given = await engine.tasks.hand_off(task, start, idempotency_key, caller)
     return _started(engine, engine.find(given.handoff.run or ""), follow)
 

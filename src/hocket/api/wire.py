@@ -539,11 +539,12 @@ _CAMEL = {
     "no_progress": "noProgress",
     "gate_timeout": "gateTimeout",
     "on_lost": "onLost",
+    "agent_teams": "agentTeams",
 }
 
 
 class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
-    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may have camelCase names."""
+    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits and ``agentTeams`` may have camelCase names."""
 
     camel_budget_usd: Dollars | None = None
     camel_budget_tokens: Count | None = None
@@ -551,10 +552,11 @@ class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for na
     camel_no_progress: Count | None = None
     camel_gate_timeout: Seconds | None = None
     camel_on_lost: Literal["ask", "retry"] | None = None
+    camel_agent_teams: bool = False
 
     def __post_init__(self) -> None:
         for name in _CAMEL:
-            if (value := getattr(self, f"camel_{name}")) is not None:
+            if value := getattr(self, f"camel_{name}"):  # none of them may be zero or empty
                 msgspec.structs.force_setattr(self, name, value)
 
 

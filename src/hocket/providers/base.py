@@ -173,7 +173,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalMode:
     """A CLI in a terminal: what is typed. Its events come from its transcript, never from the screen."""
 
     message: Callable[[str], str]
@@ -186,6 +186,27 @@ class Terminal:
     """The keys that end the session."""
     verdict: Callable[[Run, ProcessExit, Reason | None], Verdict]
     """``(run, exit, stop_reason)``: how the run ended, by its last turn."""
+
+
+class Obstacle(NamedTuple):
+    """What keeps a CLI from starting in a terminal without a question of its own, and what to do about it by hand."""
+
+    problem: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStart:
+    """What a CLI needs before its agents can lead teams."""
+
+    needs_terminal: Callable[[tuple[int, ...]], bool]
+    """By the numbers of its version; there are none if it is unknown."""
+    home: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the folder where it keeps teams, which has to be writable; None if that names no user."""
+    confirmed: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the file with what a person has confirmed in a terminal once. It is only read."""
+    obstacle: Callable[[Mapping[str, str], bytes | None], Obstacle | None]
+    """``(env, content)`` of that file, None if it is missing: what it would ask in a terminal before the prompt."""
 
 
 TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
@@ -391,7 +412,8 @@ class Provider:
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
     program: Program | None = None
     conversation: Conversation | None = None
-    terminal: Terminal | None = None
+    terminal: TerminalMode | None = None
+    team_start: TeamStart | None = None
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     pricing: Pricing | None = None

@@ -23,7 +23,7 @@ from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Run, Spec, Status
 from hocket.providers import PROVIDERS
-from hocket.providers.base import Answer, Conversation, Terminal
+from hocket.providers.base import Answer, Conversation, TerminalMode
 from hocket.redaction import Redactor
 from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.observed.refusals import check_owned
@@ -229,7 +229,7 @@ class Messages:
             data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
             if now.has_process and not _is_own(asked):
                 _, conversation = self._require_input(run)
-                if isinstance(conversation, Terminal):
+                if isinstance(conversation, TerminalMode):
                     raise Conflict("this question is answered at the terminal", f"hocket attach {run.number}")
                 line = conversation.answer(asked, reply)
                 data["text"] = None if text is None else self._redacted(run.id, text)
@@ -318,15 +318,15 @@ class Messages:
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
 
-    def _keyboard(self, run: Run, conversation: Conversation | Terminal) -> TerminalKeyboard | None:
+    def _keyboard(self, run: Run, conversation: Conversation | TerminalMode) -> TerminalKeyboard | None:
         """What types at the terminal of a run; None for one without a terminal."""
-        if not isinstance(conversation, Terminal):
+        if not isinstance(conversation, TerminalMode):
             return None
         if run.id not in self._typing:
             raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment")
         return self._typing[run.id]
 
-    def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation | Terminal]:
+    def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation | TerminalMode]:
         check_owned(run, "send it anything")
         now = self._journal.live.get(run.id)
         if now is None:

@@ -12,6 +12,7 @@ from hocket.providers.claude import (
     privileges,
     reader,
     session_files,
+    settings,
     transcripts,
     usage,
     verdict,
@@ -38,6 +39,7 @@ provider = Provider(
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
     terminal=terminal.terminal,
+    team_start=settings.team_start,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,

@@ -11,7 +11,7 @@ from hocket.errors import Conflict
 from hocket.keeper import files
 from hocket.model import Run, Spec
 from hocket.providers import PROVIDERS
-from hocket.providers.base import LiveSession, Terminal
+from hocket.providers.base import LiveSession, TerminalMode
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.observed.discovery import live_sessions, read_record
 
@@ -41,7 +41,9 @@ def session_record(spec: Spec, pid: int | None, session: str | None) -> LiveSess
 class TerminalKeyboard:
     """The keyboard of one run. ``current`` returns the run as it is now."""
 
-    def __init__(self, run: Run, spec: Spec, place: str, terminal: Terminal, current: Callable[[], Run | None]) -> None:
+    def __init__(
+        self, run: Run, spec: Spec, place: str, terminal: TerminalMode, current: Callable[[], Run | None]
+    ) -> None:
         self._number = run.number
         self._spec = spec
         self._place = place

@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.errors import HocketError
 from hocket.model import Run, Status
-from hocket.providers.base import LiveSession, Terminal
+from hocket.providers.base import LiveSession, TerminalMode
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.journal import Journal, run_event
@@ -203,7 +203,7 @@ class TerminalRuns:
 class _FollowedTerminal:
     """One run, and what is known of its process."""
 
-    def __init__(self, leaf: Leaf, terminal: Terminal, keyboard: TerminalKeyboard) -> None:
+    def __init__(self, leaf: Leaf, terminal: TerminalMode, keyboard: TerminalKeyboard) -> None:
         self.leaf = leaf
         self.id = leaf.id
         self.terminal = terminal

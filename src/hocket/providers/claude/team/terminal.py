@@ -6,7 +6,7 @@ import re
 
 from hocket.errors import PromptError
 from hocket.model import Reason, Run, Status
-from hocket.providers.base import ProcessExit, Terminal, Verdict, exit_verdict
+from hocket.providers.base import ProcessExit, TerminalMode, Verdict, exit_verdict
 from hocket.providers.launching import DEFAULT_PROMPT, check_argument_prompt, encoded, prompt_or
 
 _PASTE = "\x1b[200~{}\x1b[201~"
@@ -34,7 +34,7 @@ def verdict(run: Run, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:
     return exit_verdict(exit, stop_reason, at_zero)
 
 
-terminal = Terminal(
+terminal = TerminalMode(
     message=message,
     enter="\r",
     interrupt=lambda _: "\x1b",
