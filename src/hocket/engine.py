@@ -30,6 +30,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
+from hocket.sessions.terminals import Terminals
 from hocket.sessions.transcripts import Transcripts
 from hocket.store import Store
 from hocket.tasks.service import Tasks
@@ -75,6 +76,7 @@ class Engine:
         self._notifications = Notifications(home, journal, self._messages)
         self._watcher = FileWatcher()
         self.transcripts = Transcripts(journal, self._watcher)
+        self.terminals = Terminals(home, journal, self._watcher)
         self._registry = RegistryView(home, journal)
         self._supervisor = Supervisor(
             home,
@@ -87,6 +89,7 @@ class Engine:
             keepers,
             self._budgets,
             self._stops,
+            self.transcripts,
             self._watcher,
             self._registry,
             limits,
@@ -143,6 +146,7 @@ class Engine:
         self._idle_timeouts.open()
         self._watcher.open()
         self.transcripts.open()
+        self.terminals.open()
         self._observed.open()
         self._registry.open()
         self._supervisor.open()
@@ -175,6 +179,7 @@ class Engine:
         self.stream_mcp.begin_close()
         self.hub.close()
         self.inbox.close()
+        self.terminals.end_viewers()
 
     async def close(self) -> None:
         """Release everything. Runs live on with their keepers; the next server takes them over."""
@@ -189,6 +194,7 @@ class Engine:
         self._starter.folders.close()
         self._diffs.close()
         await self._chains.close()
+        await self.terminals.close()
         self._watcher.close()
         await self._observed.close()
         await self.transcripts.close()

@@ -21,6 +21,8 @@ OPERATIONS = [
     ("GET", "/api/runs/{ref}/evidence"),
     ("GET", "/api/runs/{ref}/transcript"),
     ("POST", "/api/runs/{ref}/stop"),
+    ("GET", "/api/runs/{ref}/terminal"),
+    ("POST", "/api/runs/{ref}/terminal"),
     ("POST", "/api/runs/{ref}/messages"),
     ("POST", "/api/runs/{ref}/answer"),
     ("POST", "/api/runs/{ref}/resume"),

@@ -400,6 +400,8 @@ class RunDetail(RunOut, kw_only=True):
     dir: str
     prompt: str | None
     """The prompt as it was sent, with secrets redacted; of a chain the prompt of the whole chain."""
+    terminal: bool
+    """True if its process has, or had, a terminal, which ``GET /api/runs/{ref}/terminal`` shows."""
     steps: list[StepOut]
     questions: list[QuestionOut]
     seq: int
@@ -563,11 +565,12 @@ _CAMEL = {
     "no_progress": "noProgress",
     "gate_timeout": "gateTimeout",
     "on_lost": "onLost",
+    "agent_teams": "agentTeams",
 }
 
 
 class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
-    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may have camelCase names."""
+    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits and ``agentTeams`` may have camelCase names."""
 
     camel_budget_usd: Dollars | None = None
     camel_budget_tokens: Count | None = None
@@ -575,10 +578,11 @@ class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for na
     camel_no_progress: Count | None = None
     camel_gate_timeout: Seconds | None = None
     camel_on_lost: Literal["ask", "retry"] | None = None
+    camel_agent_teams: bool = False
 
     def __post_init__(self) -> None:
         for name in _CAMEL:
-            if (value := getattr(self, f"camel_{name}")) is not None:
+            if value := getattr(self, f"camel_{name}"):  # none of them may be zero or empty
                 msgspec.structs.force_setattr(self, name, value)
 
 
@@ -591,6 +595,43 @@ class MessageBody(RequestStruct):
     def __post_init__(self) -> None:
         if not self.text and (self.text is not None or not self.interrupt):
             raise ValueError("give a non-empty `text`, or `interrupt`")
+
+
+MAX_KEYS = 1024 * 1024
+MAX_CELLS = 1000
+Cells = Annotated[int, Meta(ge=1, le=MAX_CELLS)]
+"""The columns or the rows of a terminal."""
+
+
+class TerminalInput(RequestStruct):
+    """What is typed into the terminal of a run, the new size of a viewer, or both."""
+
+    keys: Annotated[str, Meta(min_length=1, max_length=MAX_KEYS)] | None = None
+    """Text, which is typed as UTF-8."""
+    data: Annotated[bytes, Meta(min_length=1, max_length=MAX_KEYS)] | None = None
+    """Bytes in base64, which are typed as they are, instead of ``keys``."""
+    viewer: NonEmptyText | None = None
+    """The viewer with this size, as the header ``Hocket-Viewer`` of its stream names it."""
+    columns: Cells | None = None
+    rows: Cells | None = None
+
+    def __post_init__(self) -> None:
+        if self.keys is not None and self.data is not None:
+            raise ValueError("give `keys` or `data`, not both")
+        if (self.columns is None) != (self.rows is None):
+            raise ValueError("give `columns` and `rows` together")
+        if self.columns is not None and self.viewer is None:
+            raise ValueError("a size needs the `viewer` that has it")
+        if self.columns is None and self.keys is None and self.data is None:
+            raise ValueError("give `keys`, `data`, or `columns` and `rows`")
+
+
+class TerminalAccepted(Struct):
+    """What was typed has been accepted."""
+
+    run: str
+    typed: int
+    """Bytes."""
 
 
 class AnswerBody(RequestStruct, kw_only=True):

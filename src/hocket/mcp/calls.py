@@ -182,8 +182,7 @@ def _short(text: Any, most: int) -> str:
 
 def _spawn(given: Arguments, context: CallContext) -> Actions:
     body = {"agent": given["agent"], "prompt": given["prompt"], **context.location(given.get("cwd"))}
-    if given.get("session"):
-        body["session"] = True
+    body["session"] = bool(given.get("session"))
     run = (yield RequestAction("POST", "/api/runs", body, context.key))["data"]
     text = f'{run["agent"]} started as run {run["id"]}. For its final message, call wait with run "{run["id"]}".'
     return CallResult(text, _run_facts(run))

@@ -212,10 +212,11 @@ def _session(run: Run, event: Event) -> Run:
     """
     data = event.data
     is_known = run.session_id is not None and data.get("instead_of") != run.session_id
+    is_replaced = run.session_id is not None and not is_known
     return replace(
         run,
         session_id=run.session_id if is_known else data.get("session_id"),
-        transcript=data.get("transcript") or run.transcript,
+        transcript=data.get("transcript") or (None if is_replaced else run.transcript),
         status=Status(data["status"]) if "status" in data else run.status,
     )
 

@@ -192,6 +192,7 @@ def _start(call: SubAgentCall) -> str:
     body: dict[str, Any] = {
         "agent": call.agent,
         "prompt": call.prompt,
+        "session": False,
         "caller_session": call.session,
         **config.calling_session(),
     }
