@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class TerminalViewer:
         self._terminals = terminals
         self._offset = 0
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """What the terminal shows from now on, until the run ends: first what sets its modes, then a redraw."""
         screen = self._terminals.enter(self)
         try:
