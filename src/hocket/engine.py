@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,6 +89,7 @@ class Engine:
             keepers,
             self._budgets,
             self._stops,
+            self.transcripts,
             self._watcher,
             self._registry,
             limits,
@@ -131,6 +132,7 @@ class Engine:
         self.stop = self._stops.stop
         self.send = self._messages.send
         self.interrupt = self._messages.interrupt
+        self.close_hook_questions = self._messages.close_hook_questions
 
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
@@ -263,10 +265,21 @@ class Engine:
     async def ask(self, run: Run, text: str, options: Sequence[str] = (), key: str | None = None) -> str:
         """Ask a question of a run's own; return the question's id. With ``on_question = fail`` it ends the run."""
         question = await self._messages.ask(run, text, options, key)
+        await self._stop_if_unanswerable(run)
+        return question
+
+    async def ask_by_hook(self, run: Run, call: Mapping[str, Any], key: str | None = None) -> str:
+        """Ask whether a run's call of a tool is allowed, for a hook of its CLI; the same otherwise."""
+        question = await self._messages.ask_by_hook(run, call, key)
+        await self._stop_if_unanswerable(run)
+        return question
+
+    async def _stop_if_unanswerable(self, run: Run) -> None:
         now = self._journal.live.get(run.id)
         if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
             await self._stops.request([now], Reason.NO_ANSWER)
-        return question
+
+    def check_teammate(self, run: Run, name: str) -> None: ...  # Stand-in.
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
         """A question of a run and its outcome."""

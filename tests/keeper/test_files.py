@@ -173,24 +173,23 @@ def test_only_directory_of_a_terminal_has_keys(directory: str, tmp_path: Path) -
     assert not os.path.exists(os.path.join(directory, files.KEYS))
 
 
-@pytest.mark.parametrize("kind", ["no reader", "missing", "file", "directory", "link"])
-def test_keys_are_not_taken_without_a_keeper(kind: str, tmp_path: Path) -> None:
-    keys = tmp_path / files.KEYS
-    other = os.open(new_fifo(tmp_path / "other"), os.O_RDWR)
-    {
-        "no reader": lambda: new_fifo(keys),
-        "missing": lambda: None,
-        "file": keys.touch,
-        "directory": keys.mkdir,
-        "link": lambda: keys.symlink_to(tmp_path / "other"),
-    }[kind]()
-    assert files.type_keys(str(tmp_path), b"abc") == 0
-    os.close(other)
+def make_nothing(path: Path) -> None:
+    assert not path.exists()
 
 
 def new_fifo(path: Path) -> Path:
     os.mkfifo(path)
     return path
+
+
+@pytest.mark.parametrize(
+    "make", [new_fifo, make_nothing, Path.touch, Path.mkdir, lambda path: path.symlink_to("other")]
+)
+def test_keys_are_not_taken_without_a_keeper(make: Callable[[Path], object], tmp_path: Path) -> None:
+    other = os.open(new_fifo(tmp_path / "other"), os.O_RDWR)
+    make(tmp_path / files.KEYS)
+    assert files.type_keys(str(tmp_path), b"abc") == 0
+    os.close(other)
 
 
 def test_only_part_of_keys_is_taken_when_full(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, terminals, wire
+from hocket.api import catalog, hooks, inbox, mcp, openapi, run_filters, stream, tasks, terminals, wire
 from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named, sender_from_below
 from hocket.api.routing import Header, Key, Operation, Query, content, get, post, routes
 from hocket.config import caller_environment
@@ -46,8 +46,8 @@ Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
     """Return the app of a server."""
-    declared = [*operations(), *terminals.operations(), *inbox.operations(), *catalog.operations()]
-    declared += [*tasks.operations(), *mcp.operations()]
+    modules = (terminals, inbox, hooks, catalog, tasks, mcp)
+    declared = [*operations(), *(one for module in modules for one in module.operations())]
     app = Starlette(routes=[*routes(declared), openapi.route(declared)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     app.state.engine = engine
@@ -218,7 +218,7 @@ async def start_run(
     if body.parent is not None and caller is None:
         raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
     task = engine.tasks.find(body.task, caller)
-    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
+    start = msgspec.structs.replace(body, cwd=task.cwd or body.cwd, session=bool(body.session))
     given = await engine.tasks.hand_off(task, start, idempotency_key, caller)
     return _started(engine, engine.find(given.handoff.run or ""), follow)
 

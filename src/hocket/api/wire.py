@@ -351,6 +351,30 @@ class AskBody(RequestStruct):
     """Answers to choose from; another answer is possible."""
 
 
+class PermissionBody(RequestStruct, kw_only=True):
+    """A call of a tool that needs a decision, as a hook of the agent's CLI reports it."""
+
+    tool: Annotated[str, Meta(min_length=1, max_length=1000)]
+    input: dict[str, Any] = {}
+    suggestions: list[Any] = []
+    """What the CLI suggests to allow from now on, in its own format."""
+    agent: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    """The sub-agent or teammate that calls it; null for the run's own agent."""
+
+
+class TeammateBody(RequestStruct):
+    """A teammate that an agent is about to start."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class AllowedTeammate(Struct):
+    """The teammate that may be started."""
+
+    run: str
+    name: str
+
+
 class AskedQuestion(Struct):
     """The new question."""
 
@@ -541,11 +565,12 @@ _CAMEL = {
     "no_progress": "noProgress",
     "gate_timeout": "gateTimeout",
     "on_lost": "onLost",
+    "agent_teams": "agentTeams",
 }
 
 
 class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
-    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may have camelCase names."""
+    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits and ``agentTeams`` may have camelCase names."""
 
     camel_budget_usd: Dollars | None = None
     camel_budget_tokens: Count | None = None
@@ -553,10 +578,11 @@ class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for na
     camel_no_progress: Count | None = None
     camel_gate_timeout: Seconds | None = None
     camel_on_lost: Literal["ask", "retry"] | None = None
+    camel_agent_teams: bool = False
 
     def __post_init__(self) -> None:
         for name in _CAMEL:
-            if (value := getattr(self, f"camel_{name}")) is not None:
+            if value := getattr(self, f"camel_{name}"):  # none of them may be zero or empty
                 msgspec.structs.force_setattr(self, name, value)
 
 

@@ -27,6 +27,7 @@ from hocket.cli.usage import (
     PROMPT_FILE,
     QUIET,
     REF,
+    TEAM,
     TIMEOUT,
     UNTIL,
     ArgumentError,
@@ -77,6 +78,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     ASKING,
     *BOUNDS,
     ISOLATED,
+    TEAM,
     QUIET,
     PLAIN,
     JSON,
@@ -85,6 +87,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
         "hocket run --chain ship TICKET=42",
         'hocket run "planner -> (reviewer, qa:3)" --budget 5',
         'hocket run builder:5 --until "make test" --json',
+        'hocket run claude --team -p "Review the change with three teammates"',
     ),
     passing=True,
 )
@@ -132,6 +135,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "variables": variables,
         "used_variables": references(file or "") or None,
         **{option.name: options.get(option.name) for option in (UNTIL, TIMEOUT, MARKER, ASKING, *BOUNDS, ISOLATED)},
+        **({"agent_teams": True, "session": False} if options.get("agent_teams") else {}),
     }
     return {name: value for name, value in body.items() if value is not None}
 

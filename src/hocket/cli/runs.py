@@ -47,6 +47,7 @@ from hocket.cli.usage import (
     SESSION,
     SINCE,
     SPENDING,
+    TEAM,
     Argument,
     ArgumentError,
     Option,
@@ -111,12 +112,14 @@ Cells = dict[str, str]
     Option("--timeout", kind=SECONDS, metavar="TIME", help="Time limit: 90, 90s, 10m, 2h."),
     *SPENDING,
     SESSION,
+    TEAM,
     ASKING,
     JSON,
     examples=(
         'hocket spawn builder -p "Fix the flaky test"',
         "hocket spawn ./tool --json -- --fast",
         'hocket spawn planner --session -p "Read the issue, then wait for me"',
+        'hocket spawn claude --team -p "Review the change with three teammates"',
     ),
     passing=True,
 )
@@ -145,6 +148,7 @@ def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, An
         "env": access.environment(place),
         **config.calling_session(),
         "session": options["session"] or None,
+        "agent_teams": options["agent_teams"] or None,
     }
     return {name: value for name, value in body.items() if value is not None}
 

@@ -141,6 +141,7 @@ BOUNDS = (
 )
 """Limits of a chain."""
 ISOLATED = Option("--isolation", kind=ISOLATION, help="Run each step in a git worktree and branch of its own, or none.")
+TEAM = Option("--team", name="agent_teams", kind=FLAG, help="Let the agent lead a team of its CLI.")
 SESSION = Option("--session", kind=FLAG, help="Keep the agent for more messages after its first turn.")
 QUIET = Option("-q", "--quiet", kind=FLAG, help="Print only the result.")
 PLAIN = Option("--plain", kind=FLAG, help="Print plain lines even on a terminal.")

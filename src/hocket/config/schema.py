@@ -135,6 +135,7 @@ _KINDS: _Fields = {
     "prompt_via": _one_of("arg", "stdin"),
     "runtime": _one_of(*RUNTIMES),
     "steps": _STEPS,
+    "team": _FLAG,
     "timeout": _DURATION,
     "until": _Kind(_is_filled, "a shell command"),
 }

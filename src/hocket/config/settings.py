@@ -82,6 +82,8 @@ class AgentConfig(NamedTuple):
     """Instead of a path: a project, by name or path, and the name of an agent there."""
     runtime: str | None = None
     """The CLI that runs the definition."""
+    team: bool | None = None
+    """Whether it leads a team of its CLI."""
 
 
 class StepConfig(NamedTuple):
@@ -100,6 +102,8 @@ class StepConfig(NamedTuple):
     failures: int | None = None
     no_progress: int | None = None
     isolation: str | None = None
+    team: bool | None = None
+    """Whether its agent leads a team, in place of what the alias says."""
     group: int | None = None
     """The number of the step that this is a member of; None for a step by itself."""
 

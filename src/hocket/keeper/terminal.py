@@ -79,7 +79,7 @@ class Screen(Output):
         try:
             return super()._read()
         except OSError:
-            # The agent has had its terminal hung up. It may open it again.
+            # Hung up: on macOS by the end of the agent. Otherwise the agent may open it again.
             self._left = None if self._left is None else 0
             self.retry_at = time.monotonic() + RETRY
             return b""

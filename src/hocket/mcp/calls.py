@@ -182,8 +182,7 @@ def _short(text: Any, most: int) -> str:
 
 def _spawn(given: Arguments, context: CallContext) -> Actions:
     body = {"agent": given["agent"], "prompt": given["prompt"], **context.location(given.get("cwd"))}
-    if given.get("session"):
-        body["session"] = True
+    body["session"] = bool(given.get("session"))
     run = (yield RequestAction("POST", "/api/runs", body, context.key))["data"]
     text = f'{run["agent"]} started as run {run["id"]}. For its final message, call wait with run "{run["id"]}".'
     return CallResult(text, _run_facts(run))
@@ -459,7 +458,7 @@ def _await_answer(run: str, question: str, after: int, given: Arguments, context
 
 def _answer(question: str, state: dict[str, Any]) -> CallResult:
     facts = {"question": question, "allow": state["allow"]}
-    if not state["answered"]:
+    if state["allow"] is None:
         text = "closed: not answered while it was open; ask again if it still matters"
         return CallResult(text, facts | {"status": "closed"}, is_error=True)
     if state["allow"]:

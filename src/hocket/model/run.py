@@ -212,10 +212,11 @@ def _session(run: Run, event: Event) -> Run:
     """
     data = event.data
     is_known = run.session_id is not None and data.get("instead_of") != run.session_id
+    is_replaced = run.session_id is not None and not is_known
     return replace(
         run,
         session_id=run.session_id if is_known else data.get("session_id"),
-        transcript=data.get("transcript") or run.transcript,
+        transcript=data.get("transcript") or (None if is_replaced else run.transcript),
         status=Status(data["status"]) if "status" in data else run.status,
     )
 
@@ -278,8 +279,9 @@ def _turn_started(run: Run, event: Event) -> Run:
 def _turn_ended(run: Run, event: Event) -> Run:
     """Take the result of a turn as that of the run; a run that accepts more messages waits for them."""
     data = event.data
-    # The questions of the turn end with it; only those of background agents stay open.
-    asked = tuple(one for one in run.open_questions if one.get("parent"))
+    # The questions of the turn end with it; those of background agents stay open, and those of hooks, which may be
+    # asked in the next turn before the end of this one is read.
+    asked = tuple(one for one in run.open_questions if one.get("parent") or one.get("via") == "hook")
     status = Status.WAITING if asked or data.get("idle") else _at_work(run.status)
     return replace(run, result=data.get("result"), error=data.get("error"), status=status, open_questions=asked)
 

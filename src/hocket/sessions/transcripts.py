@@ -340,7 +340,7 @@ class _FollowedRun:
         else:
             wanted = [self._path, os.path.join(self._format.helper_folder(self._path), "")]
         found: dict[str, frozenset[str]] = {}
-        for directory, name in map(_nearest_directory, wanted):
+        for directory, name in map(nearest_directory, wanted):
             found[directory] = found.get(directory, frozenset()) | {name}
         return found
 
@@ -427,7 +427,7 @@ def _names_in(folder: str) -> list[str]:
         return []
 
 
-def _nearest_directory(path: str) -> tuple[str, str]:
+def nearest_directory(path: str) -> tuple[str, str]:
     """The directory of a path, or the nearest one above it that exists; and the next name on the way."""
     directory, name = os.path.split(path)
     while not os.path.isdir(directory) and directory != os.path.dirname(directory):

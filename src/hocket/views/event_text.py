@@ -140,7 +140,12 @@ def parking(data: Data, now: float) -> str:
 
 
 def answer_text(data: Data, question: Data | None = None) -> str:
-    """``allowed by operator``, with the rule and the message; ``answered by`` where the question wanted words."""
+    """``allowed by operator``, with the rule and the message; ``answered by`` where the question wanted words.
+
+    How a question was answered at the agent's own terminal is not known.
+    """
+    if data.get("allow") is None:
+        return "answered at the terminal"
     always = f", always: {data['rule']}" if data.get("rule") else ""
     allowed = "answered" if question is not None and wants_text(question) else "allowed"
     return _with_text(f"{allowed if data.get('allow') else 'denied'} by {data.get('by') or 'unknown'}{always}", data)

@@ -253,11 +253,11 @@ class RunView:
     def automatic_answer(self, event: Event) -> str:
         """``deny`` or ``fail`` if a question is not for people, else an empty string.
 
-        With ``deny`` a CLI is told not to ask, so only a question put with ``hocket ask`` is denied here.
+        With ``deny`` a CLI is told not to ask, so only a question that was put over the API is denied here.
         """
         process = self.processes.get(event["run"])
         policy = process.on_question if process is not None else None
-        return policy if policy == "fail" or (policy == "deny" and event["data"].get("via") == "ask") else ""
+        return policy if policy == "fail" or (policy == "deny" and event["data"].get("via")) else ""
 
     def questions_of(self, run: str) -> list[OpenQuestion]:
         """The open questions of one run, the oldest first."""
@@ -276,11 +276,10 @@ class RunView:
         elif kind == "answer":
             self.answered = self.questions.pop((run, data["id"]), None)
         elif kind in ("turn.ended", "run.ended") and self.questions:
-            # The end of a turn closes its own questions, not those of sub-agents, which keep running.
             self.questions = {
                 key: question
                 for key, question in self.questions.items()
-                if question.run != run or (kind == "turn.ended" and question.data.get("parent"))
+                if question.run != run or (kind == "turn.ended" and _outlives_turn(question.data))
             }
 
     def active_steps(self) -> list[StepView]:
@@ -448,6 +447,11 @@ def number_members(steps: list[StepView]) -> None:
 def is_parallel(one: StepView, other: StepView) -> bool:
     """True if both steps are members of the same group."""
     return one.group is not None and one.group == other.group
+
+
+def _outlives_turn(question: Event) -> bool:
+    """True for the questions of sub-agents, which keep running, and of hooks, which may be part of the next turn."""
+    return bool(question.get("parent")) or question.get("via") == "hook"
 
 
 def _helper_key(event: Event) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers
 from hocket.trust.delegation import check_delegation
-from hocket.workflows.bind import check_directory
+from hocket.workflows.bind import TAKES_MESSAGES, check_directory
 from hocket.workflows.chain_state import worktree_of_event
 from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.isolation import (
@@ -246,7 +246,7 @@ def _resume_session(read: Queries, run: Run, request: ResumeRequest) -> Spec:
     record = read.spec(run.id)
     before = _with_secret_notice(_leaf_spec.decode(_with_secrets(record, request)), record, request)
     resumed = sessions.resume(before, run.session_id, request.prompt or "")
-    if request.session and resumed.stdin != "lines":
+    if request.session and resumed.stdin not in TAKES_MESSAGES:
         raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
     used = before.session_tokens + (run.tokens or 0)
     return replace(resumed, resumed_from=run.id, session=request.session, loop=False, timeout=None, session_tokens=used)

@@ -10,12 +10,15 @@ from hocket.providers.claude import (
     mcp_requests,
     paths,
     privileges,
+    questions,
     reader,
     session_files,
+    settings,
     transcripts,
     usage,
     verdict,
 )
+from hocket.providers.claude.team import terminal
 
 provider = Provider(
     name="claude",
@@ -36,6 +39,9 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
+    terminal=terminal.terminal,
+    team_start=settings.team_start,
+    hook_question=questions.asked_by_hook,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,
