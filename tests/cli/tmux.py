@@ -88,9 +88,8 @@ class Pane:
 
     def child(self) -> int:
         """The process that the shell is running."""
-        shell = int(self._tmux("display-message", "-p", "#{pane_pid}"))
-        found = subprocess.run(["pgrep", "-P", str(shell)], capture_output=True, check=True, text=True)
-        return int(found.stdout.split()[0])
+        shell = self._tmux("display-message", "-p", "#{pane_pid}").strip()
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
 
     def close(self) -> None:
         self._tmux("kill-server")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from keeper.keeping import (
     Runs,
+    cookie_of,
     err_of,
     is_alive,
     out_of,
@@ -31,7 +32,8 @@ from keeper.keeping import (
 from patience import PATIENCE
 
 from hocket.keeper import files
-from hocket.keeper.terminal import Screen, Terminal
+from hocket.keeper.escalation import Escalation
+from hocket.keeper.terminal import PseudoTerminal, TerminalOutput
 
 pytestmark = pytest.mark.req("S5-12")
 
@@ -296,6 +298,20 @@ def test_stop_kills_agent_that_ignores_it(runs: Terminals) -> None:
     assert (ending.signal, ending.stopped) == (signal.SIGKILL, True)
 
 
+def test_stop_without_a_bell_types_nothing(runs: Terminals) -> None:
+    directory = runs.start(
+        RAW + WRITE + "signal.signal(15, signal.SIG_IGN)\nwhile key := os.read(0, 9): write(key)", stop_grace=0.2
+    )
+    press(directory, b"k")
+    wait_said(directory, b"k")
+    os.unlink(os.path.join(directory, files.BELL))
+    escalation = Escalation(directory, cookie_of(directory), "")
+    escalation.wake_keeper()
+    assert escalation.is_obstructed
+    assert wait_ended(directory).stopped
+    assert out_of(directory) == b"ready\nk"
+
+
 def test_stop_ends_a_flood_in_the_terminal(runs: Terminals) -> None:
     directory = runs.start(RAW + "for _ in range(2**16): os.write(1, b'x' * 2**16)", screen_limit=1_000_000)
     ring(directory, files.BELL_STOP)
@@ -386,14 +402,15 @@ REPLACEMENTS: dict[str, str] = {
 def test_replaced_size_and_keys_do_no_harm(kind: str, runs: Terminals) -> None:
     """Torture row 47."""
     code = (
-        "import os, sys\n"
+        "import os, signal, sys\n"
         "for name in ('size', 'keys'):\n"
         "    name = os.path.join(sys.argv[1], name)\n"
         "    if os.path.lexists(name): os.unlink(name)\n"
         f"    {REPLACEMENTS[kind]}\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
         "print('ready', flush=True)\n"
         "input()\n"
-        "print(os.get_terminal_size())\n"
+        "while os.get_terminal_size() != (99, 33): signal.sigwait([signal.SIGWINCH])\n"
         "sys.exit(3)\n"
     )
     directory = runs.terminal(code, runs.root / "run1")
@@ -407,13 +424,12 @@ def test_replaced_size_and_keys_do_no_harm(kind: str, runs: Terminals) -> None:
     say(directory, "\n")
     assert keeper.wait(PATIENCE) == 0
     assert wait_ended(directory).code == 3
-    assert b"columns=99, lines=33" in out_of(directory)
 
 
 def test_screen_is_read_again_after_a_hangup(tmp_path: Path) -> None:
-    terminal = Terminal(str(tmp_path), {})
+    terminal = PseudoTerminal(str(tmp_path), {})
     file = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    screen = Screen(file, terminal)
+    screen = TerminalOutput(file, terminal)
     name = os.ttyname(terminal.slave)
     os.close(terminal.slave)
     screen.copy()

@@ -192,6 +192,15 @@ def test_end_of_a_turn_closes_its_questions() -> None:
     assert fold(late).status is Status.WAITING
 
 
+def test_question_of_a_hook_outlives_a_turn() -> None:
+    """It may belong to the next turn: the end of a turn is read from a file later."""
+    story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("question", 2, id="a")]
+    story += [event("question", 3, id="b", via="hook"), event("turn.ended", 4, result="one", idle=True)]
+    now = fold(story)
+    assert ([asked["id"] for asked in now.open_questions], now.needs_you) == (["b"], True)
+    assert fold([*story, event("answer", 5, id="b", allow=None)]).status is Status.RUNNING
+
+
 def test_session_waits_between_turns() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("turn.started", 2)]
     story.append(event("turn.ended", 3, result="one", idle=True))

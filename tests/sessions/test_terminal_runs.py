@@ -176,6 +176,7 @@ def test_enter_waits_for_a_dialog_that_opens_behind_a_paste(scene: Scene, monkey
 
     async def act(runner: LeadRunner) -> None:
         run = await runner.said(await runner.lead("begin"), "begin")
+        await until(lambda: _record(runner, run)["status"] == "idle", "the end of its turn")
         record = runner.project.parent / f"user/.claude/sessions/{run.pid}.json"
         idle = record.read_text()
         await runner.engine.send(run, "hello", "k")

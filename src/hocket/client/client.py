@@ -28,6 +28,7 @@ ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The final statuses of a run. Those of ``model.Status``, whose import is too slow for every command."""
 ANSWER_SECONDS = 180.0
 """Longer than any stop may take: the server answers a stop when all processes of the tree are gone."""
+ONCE_SECONDS = 10.0
 RETRY_SECONDS = 60.0
 FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
 """Seconds between attempts; each pause is twice as long as the one before."""
@@ -92,11 +93,11 @@ class Client:
     def post_once(self, path: str, body: Any) -> None:
         """Send a POST that must not be repeated. ServerUnreachable means that no server has taken it.
 
-        If the connection breaks after that, it may have been carried out, and ConnectionError is raised.
+        OSError means that it may have been carried out: the connection broke, or there was no response in time.
         """
         payload = json.dumps(body).encode()
         with self._connect() as connection:
-            connection.send(self._head("POST", check_names(path), payload, None) + payload, ANSWER_SECONDS)
+            connection.send(self._head("POST", check_names(path), payload, None) + payload, ONCE_SECONDS)
             if connection.status == 503:
                 raise ServerUnreachable("the server is shutting down")
             read_response(connection)

@@ -18,7 +18,7 @@ from hocket.keeper import files
 from hocket.keeper.output import Output
 from hocket.keeper.platform import die_with_parent, set_inherited_mark
 from hocket.keeper.process_tree import COOKIE, mark_of
-from hocket.keeper.terminal import Screen, Terminal
+from hocket.keeper.terminal import PseudoTerminal, TerminalOutput
 
 CODE_NOT_STARTED = 126
 _FIRST_LINE = 256
@@ -48,7 +48,9 @@ class Streams:
         kind = spec.get("stdin", "empty")
         self.terminal = _open_terminal(directory, spec) if kind == "terminal" else None
         out = _open(os.path.join(directory, files.OUT), os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        self.out = Output(out) if self.terminal is None else Screen(out, self.terminal, spec.get("screen_limit"))
+        self.out = (
+            Output(out) if self.terminal is None else TerminalOutput(out, self.terminal, spec.get("screen_limit"))
+        )
         self.err = Output(_open(os.path.join(directory, files.ERR), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         self.pipe: int | None = None
         if self.terminal is not None:
@@ -167,9 +169,9 @@ def _report(failures: int, number: int, code: int, subject: bytes) -> None:
     os.write(failures, b"%d %d %b" % (number, code, subject[: select.PIPE_BUF // 2]))
 
 
-def _open_terminal(directory: str, spec: Mapping[str, Any]) -> Terminal:
+def _open_terminal(directory: str, spec: Mapping[str, Any]) -> PseudoTerminal:
     try:
-        return Terminal(directory, spec)
+        return PseudoTerminal(directory, spec)
     except (OSError, termios.error) as error:
         raise LaunchError(error.args[0], "terminal") from error
 

@@ -32,7 +32,7 @@ _MOST_HELD = 1 << 20
 _IUTF8 = 0o40000
 
 
-class Terminal:
+class PseudoTerminal:
     """Both ends of it. The keeper has the slave end open too, so that the master end never reports an end."""
 
     def __init__(self, directory: str, spec: Mapping[str, Any]) -> None:
@@ -60,14 +60,14 @@ class Terminal:
             termios.tcsetwinsize(self.master, (rows, columns))
 
 
-class Screen(Output):
+class TerminalOutput(Output):
     """What comes out of a terminal, in a file that is cut when it becomes too long.
 
     A cut leaves the last quarter of the limit, from the beginning of a line where there is one. So a reader finds a
     file that is shorter than before, and starts again at its beginning.
     """
 
-    def __init__(self, file: int, terminal: Terminal, limit: object = None) -> None:
+    def __init__(self, file: int, terminal: PseudoTerminal, limit: object = None) -> None:
         super().__init__(file, (terminal.master, terminal.slave))
         self._limit = limit if type(limit) is int and limit > 0 else LIMIT
 
@@ -104,7 +104,7 @@ class TerminalFeed(Feed):
     The end of the input ends the records; the terminal stays open.
     """
 
-    def __init__(self, directory: str, terminal: Terminal) -> None:
+    def __init__(self, directory: str, terminal: PseudoTerminal) -> None:
         # A descriptor of its own: the same one cannot be polled twice, and the output is read from the other.
         super().__init__(directory, os.dup(terminal.master))
         self._keys = files.open_fifo(os.path.join(directory, files.KEYS), os.O_RDWR)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from hocket.sessions.output_lines import read_at
 from hocket.sessions.run_identity import directory
 from hocket.store import Committed
 from hocket.views.terminal_modes import CLEAR, RESET, TerminalModes
+
+log = logging.getLogger("hocket")
 
 CHUNK = 64 * 1024
 MAX_BEHIND = 1024 * 1024
@@ -66,7 +69,7 @@ class TerminalViewer:
         self._terminals = terminals
         self._offset = 0
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """What the terminal shows from now on, until the run ends: first what sets its modes, then a redraw."""
         screen = self._terminals.enter(self)
         try:
@@ -181,8 +184,11 @@ class _Screen:
         return TerminalSize(min(one.columns for one in sizes), min(one.rows for one in sizes))
 
     async def _resize(self, size: TerminalSize) -> None:
-        await asyncio.to_thread(files.set_size, self._place, *size)
-        files.ring(self._place, files.BELL_RESIZE)
+        try:
+            await asyncio.to_thread(files.set_size, self._place, *size)
+            files.ring(self._place, files.BELL_RESIZE)
+        except OSError as error:  # A full disk, or an agent that removed its files: it keeps the size that it has.
+            log.warning("the terminal of run %s cannot be resized: %s", self._run, error)
 
 
 class Terminals:
@@ -193,6 +199,7 @@ class Terminals:
         self._journal = journal
         self._watcher = watcher
         self._tasks = BackgroundTasks()
+        self._is_closing = False
         self._screens: dict[str, _Screen] = {}
         self._typing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One writer per run: what is typed in one go arrives in one piece."""
@@ -204,6 +211,7 @@ class Terminals:
 
     def end_viewers(self) -> None:
         """End all viewers; clients reconnect to the next server."""
+        self._is_closing = True
         for screen in self._screens.values():
             screen.close()
             screen.wake()
@@ -228,6 +236,7 @@ class Terminals:
         if screen is None:
             place = str(directory(self._home, run))
             screen = self._screens[run.id] = _Screen(run.id, place, self._journal, self._watcher, self._tasks)
+            screen.is_closed = self._is_closing
         screen.viewers[viewer.id] = viewer
         return screen
 

@@ -32,7 +32,9 @@ MAX_KEYS = 512 * 1024
 PASTE_SECONDS = 0.5
 """How long the rest of a paste is waited for."""
 RETRY_SECONDS = 0.1
+BELL = b"\a"
 MAX_CELLS = 1000
+OK = 200
 
 _QUIT, _RESIZED = b"q", b"r"
 _PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
@@ -133,6 +135,10 @@ class KeyForwarder(threading.Thread):
         if self.has_left:
             connection.break_off()
 
+    def interrupted(self) -> None:
+        """Note that the terminal is not shown at present: what is typed waits until it is."""
+        self._connection = None
+
     def _on_resize(self, number: int, frame: FrameType | None) -> None:
         with suppress(OSError):  # Full: it is told already.
             os.write(self._awaken, _RESIZED)
@@ -179,16 +185,20 @@ class KeyForwarder(threading.Thread):
             self._connection.break_off()
 
     def _send_keys(self) -> None:
-        keys = self._pending[:MAX_KEYS]
+        keys, connection = self._pending[:MAX_KEYS], self._connection
         try:
+            if connection is None or connection.status != OK:
+                raise ServerUnreachable("not connected")
             self._client.post_once(self._path, {"data": b2a_base64(keys, newline=False).decode()})
         except ServerUnreachable:
             self._pending = keys  # They are typed when there is a server again.
             return
-        except HocketError:
-            os.write(STDOUT, b"\a")  # The run does not read them.
-        except OSError:
-            pass  # They may have been typed, and twice would be worse than not at all.
+        except (HocketError, OSError) as error:
+            # The run does not read them; or they may have been typed, and twice would be worse than not at all.
+            os.write(STDOUT, BELL)
+            if isinstance(error, ConnectionError) and connection is not None:
+                connection.break_off()  # The server is gone: nothing more is sent until another one shows the terminal.
+                self._connection = None
         self._pending = self._pending[len(keys) :]
 
     def _send_size(self) -> None:
@@ -214,4 +224,8 @@ def show_terminal(client: Client, run: str, number: int) -> None:
             for piece in client.terminal(run, terminal_size, keys.connected):
                 if keys.has_left:
                     raise ClientExit(DETACHED)
-                terminal.show(piece) if piece else terminal.write(LOST.encode())
+                if piece:
+                    terminal.show(piece)
+                else:
+                    keys.interrupted()
+                    terminal.write(LOST.encode())
