@@ -288,6 +288,8 @@ class LiveSession(NamedTuple):
     """The id of its background job, if it is one."""
     has_dialog: bool = False
     """Whether it shows a dialog that waits for an answer: what is typed then answers it."""
+    changed_at: float | None = None
+    """When it last began or ceased to wait; Unix time."""
 
 
 class BackgroundJob(NamedTuple):
