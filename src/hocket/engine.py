@@ -59,6 +59,8 @@ class Engine:
     def __init__(self, home: Path, socket: str, secret: bytes, store: Store, limits: Limits) -> None:
         self.home = home
         self.limits = limits
+        self.idle_after = 0.0
+        """Seconds after which a run that waits for a message is shown as idle."""
         self.store = store
         self._secret = secret
         self._journal = journal = Journal(store, asyncio.get_running_loop())
@@ -230,6 +232,13 @@ class Engine:
     @property
     def count(self) -> int:
         return sum(run.has_process and not run.is_observed for run in self._journal.live.values())
+
+    def live_teammates(self, run: Run) -> int | None:
+        """How many teammates a live lead has now; None for any other run."""
+        if run.ended or not run.has_process:
+            return None
+        count = sum(one.teammate is not None and one.parent == run.id for one in self._journal.live.values())
+        return count if count or run.kind is Kind.LEAD else None
 
     def displayed(self, run: Run) -> Run:
         """The run as displayed: a loop or a group waits with its chain, which alone is recorded as waiting."""

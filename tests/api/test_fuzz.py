@@ -29,6 +29,8 @@ OPERATIONS = [
     ("POST", "/api/runs/import"),
     ("POST", "/api/runs/{ref}/questions"),
     ("GET", "/api/runs/{ref}/questions/{question}"),
+    ("POST", "/api/runs/{ref}/permissions"),
+    ("POST", "/api/runs/{ref}/teammates"),
     ("GET", "/api/inbox"),
     ("POST", "/mcp"),
     ("GET", "/api/agents"),

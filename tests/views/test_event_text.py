@@ -228,6 +228,7 @@ def test_reply_command_follows_a_multiline_question() -> None:
     [
         ("fail", permission("ls"), f"? me wants to run Bash: ls    {AUTOMATIC_ANSWERS['fail']}"),
         ("deny", {"id": "q", "kind": "ask", "text": "Why?", "via": "ask"}, "? me asks: Why?"),
+        ("deny", permission("ls") | {"via": "hook"}, "? me wants to run Bash: ls"),
     ],
 )
 def test_automatic_answer_has_no_reply_command(on_question: str, question: dict[str, Any], said: str) -> None:

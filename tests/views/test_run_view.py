@@ -161,6 +161,16 @@ def test_answered_question_is_no_longer_shown() -> None:
     assert (progress.steps[1].status, progress.steps[1].question) == ("running", None)
 
 
+def test_question_of_a_hook_outlives_a_turn() -> None:
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2", via="hook"))
+    feed(progress, make("rb2", "turn.ended", turn=1))
+    assert [question.data["id"] for question in progress.questions.values()] == ["q2"]
+    answered = make("rb2", "answer", id="q2", allow=None, text=None, by="terminal")
+    (line,) = lines_of(feed(progress, answered), answered)
+    assert line.endswith(" answered at the terminal")
+    assert (progress.steps[1].status, progress.questions) == ("running", {})
+
+
 def test_session_between_turns_is_idle() -> None:
     ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
     progress = feed(RunView(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)

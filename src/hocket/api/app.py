@@ -84,7 +84,8 @@ def operations() -> list[Operation]:
 
 
 def _run_out(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_with_tree_cost(engine, engine.displayed(run)), engine.hub.last.get(run.id))
+    shown = _with_tree_cost(engine, engine.displayed(run))
+    return wire.run_out(shown, engine.hub.last.get(run.id), engine.idle_after, engine.live_teammates(run))
 
 
 def _with_tree_cost(engine: Engine, run: Run) -> Run:

@@ -71,7 +71,7 @@ def _seed(home: Path) -> None:
 
 
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
-    limits = load(str(home), str(home)).limits
+    settings = load(str(home), str(home))
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp, unavailable_port = _bind_tcp(home, host, config.requested_port() if port is None else port)
@@ -80,7 +80,8 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     reserve = Reserve(home)
     store = open_store(home / DATABASE, make_room=reserve.make_room)
     unix = _bind_unix(unix_path)  # before there are threads, because it changes the umask
-    engine = Engine(home, unix_path, secret, store, limits)
+    engine = Engine(home, unix_path, secret, store, settings.limits)
+    engine.idle_after = settings.idle_after
     engine.open()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

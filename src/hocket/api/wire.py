@@ -127,6 +127,14 @@ class RunOut(Struct):
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None
     """The file that defines its agent."""
+    teammate: str | None
+    """Of a teammate: its id in the team of its lead, which is its parent."""
+    teammates: int | None
+    """How many teammates a lead has now; null for other runs."""
+    open_tasks: int
+    """How many shared tasks of a lead's team are unfinished."""
+    idle_in: float | None
+    """Seconds until it is shown as idle, 0 if it is; null while it, or its team, is at work or waits for an answer."""
     parked_until: float | None
     """When it continues after a usage limit or an overload of the service, as ``reason`` says."""
     tree_cost_usd: float | UnsetType | None = UNSET
@@ -771,13 +779,13 @@ class EmptyBody(RequestStruct):
     """A body without fields."""
 
 
-def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
+def run_out(run: Run, last: str | None = None, idle_after: float = 0.0, teammates: int | None = None) -> dict[str, Any]:
     """Return a run as JSON values. ``last`` is its latest output; an open question takes precedence."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
     derived: dict[str, Any] = {"number": run.number or None}
     derived |= {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
-    derived["elapsed"] = clock.elapsed(run)
+    derived |= {"elapsed": clock.elapsed(run), "idle_in": clock.idle_in(run, idle_after), "teammates": teammates}
     return {name: plain.get(name) for name in _RUN_FIELDS} | derived
 
 

@@ -350,7 +350,7 @@ def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
     return {
         "RUN": f"{' ' * indent}{run.get('number') or str(run['id'])[:SESSION_CHARACTERS]}",
         "PROJECT": project,
-        "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS),
+        "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS) + lead_mark(run),
         "D": str(run.get("depth", "")),
         "STEP": f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
         "STATE": STATUS_LABELS["parked"] if is_parked(run) else status_label(run),
@@ -361,6 +361,14 @@ def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
         "COST": short_cost(run.get("tree_cost_usd", run.get("cost_usd"))) or "-",
         "LAST": truncate(one_line(_last_words(run, now)), LAST_CHARACTERS),
     }
+
+
+def lead_mark(run: Run) -> str:
+    """`` (lead, 2 teammates)`` of the lead of a team."""
+    count = run.get("teammates")
+    if count is None and run.get("kind") != "lead":
+        return ""
+    return f" (lead, {count} teammate{'' if count == 1 else 's'})" if count else " (lead)"
 
 
 def _last_words(run: Run, now: float) -> str:
@@ -445,7 +453,7 @@ def show_lines(run: Run, now: float, columns: int | None, full: bool = False) ->
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:
-    agent = str(run["agent"])
+    agent = f"{run['agent']}{lead_mark(run)}"
     if run.get("source"):
         agent += f" ({', '.join(str(run[name]) for name in ('source', 'definition') if run.get(name))})"
     return {
@@ -459,7 +467,9 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "elapsed": duration(elapsed(run, now)),
         "cost": cost_text(run),
         "tree cost": _tree_cost(run),
+        "open tasks": run.get("open_tasks") or None,
         "parent": run.get("parent"),
+        "teammate": run.get("teammate"),
         "resumes": run.get("resumed_from"),
         "session": run.get("session_id"),
         "transcript": run.get("transcript"),

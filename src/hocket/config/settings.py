@@ -151,6 +151,8 @@ class Config(NamedTuple):
     limits: Limits = Limits()
     keep: Keep = Keep()
     stop_grace: float = 5.0
+    idle_after: float = 0.0
+    """Seconds after which an agent that waits for a message is shown as idle."""
     marker: str = DEFAULT_MARKER
     env_pass: tuple[str, ...] = ()
     claude: ClaudeConfig = ClaudeConfig()

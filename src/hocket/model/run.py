@@ -162,6 +162,8 @@ class Run(Struct, frozen=True):
     """Of a teammate: its id in the team of the lead that it is below."""
     open_tasks: int = 0
     """Of a team's lead: how many shared tasks are unfinished."""
+    waiting_since: float | None = None
+    """When it began to wait, in wall time; of a run that does not wait, when it last did."""
 
     @property
     def has_process(self) -> bool:
@@ -349,7 +351,12 @@ def apply(run: Run | None, event: Event) -> Run:
             raise ValueError(f"the first event of a run must be run.created; got {event.type}")
         return _created(event)
     change = _CHANGES.get(event.type)
-    return change(run, event) if change and not run.ended else run
+    if change is None or run.ended:
+        return run
+    changed = change(run, event)
+    if changed.status is Status.WAITING and run.status is not Status.WAITING:
+        return replace(changed, waiting_since=event.ts)
+    return changed
 
 
 def fold(events: Iterable[Event]) -> Run:

@@ -72,11 +72,13 @@ class RunList:
         return bool(old)
 
     def run(self, name: str | None, now: float) -> Run | None:
-        """One run, its ``elapsed`` as of now."""
+        """One run, its ``elapsed`` and ``idle_in`` as of now."""
         run = self._runs.get(name or "")
         if run is None or run["status"] in _ENDED or run.get("elapsed") is None:
             return run
-        return {**run, "elapsed": run["elapsed"] + max(0.0, now - self._received[run["id"]])}
+        passed = max(0.0, now - self._received[run["id"]])
+        idle = {"idle_in": max(0.0, run["idle_in"] - passed)} if run.get("idle_in") is not None else {}
+        return {**run, "elapsed": run["elapsed"] + passed, **idle}
 
     def tree(self, now: float) -> list[tuple[Run, int]]:
         """Every run with its depth: trees in which a run needs an answer first, those that have ended last."""

@@ -61,6 +61,8 @@ class StepView:
         """The gate that is checking its last iteration."""
         self.helpers: dict[str, HelperView] = {}
         """Its running sub-agents, by the id that marks their events."""
+        self.open_tasks = 0
+        """How many shared tasks of its team are unfinished."""
         self.question: OpenQuestion | None = None
         """The oldest open question of its current run."""
         self.started_at: float | None = None
@@ -77,8 +79,10 @@ class StepView:
         return not self.gate and self.status not in ("pending", "starting", "running", "waiting", "parked")
 
     def state(self) -> str:
-        """Its status, or ``gone`` if all that is known is that its process has ended."""
-        return "gone" if self.reason == PROCESS_GONE else self.status
+        """Its status; ``gone`` if only the end of its process is known, ``team`` while only its team works."""
+        if self.reason == PROCESS_GONE:
+            return "gone"
+        return "team" if self.status == "waiting" and self.open_tasks else self.status
 
     def outcome(self) -> str:
         """The reason why it ended, where its status does not say it."""
@@ -351,6 +355,7 @@ class RunView:
             step.run = run
             step.iteration = process.iteration or 1
             step.status, step.gate, step.helpers, step.output_at = "starting", "", {}, None
+            step.open_tasks = 0
             step.started_at = step.started_at or self._time_of(event)
 
     def _update_step(self, step: StepView, event: Event) -> None:
@@ -360,7 +365,9 @@ class RunView:
         if kind in ("text", "tool.started"):
             helper = step.helpers.get(str(data.get("parent")))
             step.note_output(_output_line(event, is_own=helper is None), self._time_of(event), helper)
-        elif kind == "member":
+        elif kind == "task.changed":
+            step.open_tasks = int(data.get("open") or 0)
+        elif kind == "member" and not data.get("team"):
             self._update_helper(step, event)
         elif kind == "marker":
             step.last = step.previous  # the line before the marker says more than the marker

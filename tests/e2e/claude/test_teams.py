@@ -15,8 +15,6 @@ from e2e.claude.test_trust import set_traps
 from e2e.commands import data_of, server_pid, shown, spawn, wait_for
 from world import Hocket, processes_of
 
-pytestmark = pytest.mark.timeout(120)
-
 LEAD = "claude"
 
 
