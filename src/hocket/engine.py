@@ -30,7 +30,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
-from hocket.sessions.terminals import Terminals
+from hocket.sessions.terminal.viewers import Terminals
 from hocket.sessions.transcripts import Transcripts
 from hocket.store import Store
 from hocket.tasks.service import Tasks
