@@ -288,6 +288,18 @@ class Engine:
         if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
             await self._stops.request([now], Reason.NO_ANSWER)
 
+    def teammates(self, run: Run) -> list[dict[str, Any]]:  # Stand-in.
+        return []
+
+    def team_tasks(self, run: Run) -> list[dict[str, Any]]:  # Stand-in.
+        return []
+
+    def orphan_teams(self) -> list[dict[str, Any]]:  # Stand-in.
+        return []
+
+    async def clean_orphan(self, run: Run) -> dict[str, Any]:  # Stand-in.
+        raise NotFound(f"run {run.number} has left no team")
+
     def check_teammate(self, run: Run, name: str) -> None: ...  # Stand-in.
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
