@@ -10,12 +10,11 @@ from hocket.store.questions import Question
 from hocket.store.removal import RunPlace, RunTree
 from hocket.store.runs import LATEST, below_test
 from hocket.store.store import Queries, Store
-from hocket.store.usage import SPENDERS, RunUsage, UsageTotal
+from hocket.store.usage import RunUsage, UsageTotal
 from hocket.store.writer import Batch, Committed, FilePosition, NewRun, Offsets
 
 __all__ = [
     "LATEST",
-    "SPENDERS",
     "Batch",
     "Committed",
     "EventLine",

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from hocket.model import Kind, Run
+from hocket.model import Run
 from hocket.store.runs import BELOW, RunQueries, batched, marks
 
-SPENDERS = (Kind.LEAF, Kind.LEAD)
-"""Kinds of runs that use something themselves; an inner run reports the sum of its own."""
 USAGE_EVENTS = ("usage", "run.ended")
 """Types of events that say what a run has used."""
 _PUT = """INSERT INTO usage (run, root, cost_usd, cost_estimated, tokens, ended_seq) VALUES (?, ?, ?, ?, ?, ?)
@@ -49,7 +47,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 def record_usage(connection: sqlite3.Connection, run: Run, seq: int) -> None:
     """Write what a run has used up to this event."""
-    if run.kind in SPENDERS and (run.cost_usd is not None or run.tokens is not None):
+    if run.is_counted and (run.cost_usd is not None or run.tokens is not None):
         ended = seq if run.ended else None
         row = (run.id, run.root, run.cost_usd, int(run.cost_estimated), run.tokens, ended)
         connection.execute(_PUT, row)
