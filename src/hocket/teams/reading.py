@@ -25,6 +25,8 @@ CONFIG, INBOXES, TASKS, TRANSCRIPTS = PARTS = ("config", "inboxes", "tasks", "tr
 _FILE_LIMIT = 16 * 1024 * 1024
 _ABOUT_LIMIT = 64 * 1024
 _MOST_FILES = 20_000
+_LARGE = 500
+"""Files from which on a folder is not looked through without a reason."""
 _MOST_TEAMS = 2_000
 _UNSETTLED = 0.05
 """Seconds after a change in which another one may leave the same time."""
@@ -70,6 +72,9 @@ class _Cache:
         self._known[key] = (now if is_settled and fresh is not None else None, value)
         return value
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def keep(self, names: Collection[str]) -> None:
         """Forget all other files."""
         for name in self._known.keys() - names:
@@ -86,27 +91,29 @@ def _content(folder: int, name: str, limit: int) -> bytes | None:
 class TeamFiles:
     """The files of the team that a session leads."""
 
-    def __init__(self, provider: Provider, teams: Teams, folders: TeamFolders, mask: Mask, team: str | None) -> None:
+    def __init__(self, provider: Provider, teams: Teams, folders: TeamFolders, mask: Mask) -> None:
         self._teams = teams
         self.folders = folders
         self._mask = mask
         self._transcript_files = provider.sessions.transcript_files if provider.sessions is not None else None
-        self.team = team
+        self.team: str | None = None
         self._configs, self._inboxes, self._tasks = _Cache(), _Cache(), _Cache()
         self._abouts = _Cache(_ABOUT_LIMIT)
+        self._tasks_changed = 0
+        """When something came into the folder of tasks last, or left it."""
 
-    def look(self, session: str, transcript: str | None, parts: Collection[str]) -> Look:
-        """Look at some parts; at all of them if there is a new team."""
+    def look(self, session: str, transcript: str | None, parts: Collection[str], *, thorough: bool = True) -> Look:
+        """Look at some parts. Without ``thorough``, a large folder in which nothing came or went is left out."""
         config = self._config_of(session) if CONFIG in parts or self.team is None else None
         messages = self._messages(self.team) if INBOXES in parts and self.team else None
-        tasks = self._shared_tasks(self.team) if TASKS in parts and self.team else None
+        tasks = self._shared_tasks(self.team, thorough=thorough) if TASKS in parts and self.team else None
         read = self._transcript_files
         found = _transcripts(read, transcript, self._abouts) if TRANSCRIPTS in parts and read and transcript else None
         return Look(self.team, config, messages, tasks, found)
 
     def places(self, transcript: str | None) -> dict[str, tuple[str, ...]]:
         """The folders in which something of the team changes, each with the parts that it belongs to."""
-        found: dict[str, tuple[str, ...]] = {self.folders.teams: (CONFIG,), self.folders.tasks: (TASKS,)}
+        found: dict[str, tuple[str, ...]] = {self.folders.teams: (CONFIG,)}
         if self.team is not None:
             team = os.path.join(self.folders.teams, self.team)
             found[team] = (CONFIG, INBOXES)
@@ -126,7 +133,8 @@ class TeamFiles:
             for name in self._names(folder, session):
                 config = self._config(folder, name)
                 if config is not None and config.session == session:
-                    self.team = name
+                    if name != self.team:
+                        self.team, self._inboxes, self._tasks = name, _Cache(), _Cache()
                     return config
         return None
 
@@ -156,10 +164,13 @@ class TeamFiles:
         found, team = self._teams.inbox(recipient, content), self.team or ""
         return None if found is None else [message_data(team, one, self._mask) for one in found]
 
-    def _shared_tasks(self, team: str) -> Mapping[str, Data | None] | None:
+    def _shared_tasks(self, team: str, *, thorough: bool) -> Mapping[str, Data | None] | None:
         """Empty if there is no folder of them any more."""
         with _opened(self.folders.tasks, team) as folder:
             if folder is not None:
+                changed, self._tasks_changed = self._tasks_changed, os.fstat(folder).st_mtime_ns
+                if not thorough and len(self._tasks) > _LARGE and changed == self._tasks_changed:
+                    return None
                 return self._records(folder, self._tasks, self._task)
         return {} if not os.path.lexists(os.path.join(self.folders.tasks, team)) else None
 

@@ -1,8 +1,8 @@
 """What the Claude CLI records of its teams. Everything in it is untrusted, and may be half-written.
 
-In the user's configuration directory: ``teams/TEAM/config.json`` with the members, ``teams/TEAM/inboxes/NAME.json`` with
-messages that were not delivered yet, and ``tasks/TEAM/ID.json`` for each shared task. Versions up to 2.1.177 have teams
-with any name; later ones have one team for each session, named after it.
+In the user's configuration directory: ``teams/TEAM/config.json`` with the members, ``teams/TEAM/inboxes/NAME.json``
+with messages that were not delivered yet, and ``tasks/TEAM/ID.json`` for each shared task. Versions up to 2.1.177 have
+teams with any name; later ones have one team for each session, named after it.
 """
 
 from __future__ import annotations
