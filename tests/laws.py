@@ -24,7 +24,7 @@ RANKS = {
     "trust": 5,
     "sessions": 6,
     "workflows": 7,
-    "tasks": 8,
+    "tasks": 8, "teams": 8,
     "engine": 9,
     "api": 10,
     "cli": 11,

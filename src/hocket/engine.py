@@ -30,10 +30,14 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
-from hocket.sessions.terminals import Terminals
+from hocket.sessions.terminal.viewers import Terminals
 from hocket.sessions.transcripts import Transcripts
 from hocket.store import Store
 from hocket.tasks.service import Tasks
+from hocket.teams.cleanup import TeamCleanup
+from hocket.teams.limits import TeammateLimit
+from hocket.teams.teammates import Teammates
+from hocket.teams.watch import TeamWatch
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
 from hocket.workflows.chain_state import LiveChains
@@ -112,6 +116,10 @@ class Engine:
         self._observed = ObservedRuns(journal, self.transcripts)
         self._session_import = SessionImport(journal, self._starter, self._observed)
         self.tasks = Tasks(home, store, journal, self.secrets, self._starter, resumer, self._stops)
+        self._team_cleanup = TeamCleanup(home, journal)
+        teammates = Teammates(journal, self._starter, self.transcripts)
+        limit = TeammateLimit(limits.max_teammates_per_lead)
+        self._teams = TeamWatch(journal, self._watcher, self.secrets, teammates, self._team_cleanup, limit)
         self._background = BackgroundTasks()
         # What a single component does.
         self.start = self._starter.start
@@ -124,6 +132,12 @@ class Engine:
         self.evidence = self._evidence.of
         self.observed = self._session_import.listed
         self.adopt = self._session_import.adopt
+        self.teammates = self._teams.teammates
+        self.team_tasks = self._teams.team_tasks
+        self.check_teammate = self._teams.check_teammate
+        self.finish_team = self._teams.finish
+        self.orphan_teams = self._team_cleanup.orphans
+        self.clean_orphan = self._team_cleanup.clean
         self.above = journal.above
         self.listen = journal.listen
         self.wait = journal.wait_for_end
@@ -166,6 +180,9 @@ class Engine:
         if missed := [run for run in live if run.stop_reason is None and self._is_below_a_stop(run)]:
             self._background.spawn(self._stops.insist(missed, Reason.STOPPED))
         self.tasks.open()
+        # After the supervisor has taken over the leads.
+        self._teams.open()
+        self._team_cleanup.open()
         self.retention.open()
 
     def _is_below_a_stop(self, run: Run) -> bool:
@@ -199,6 +216,8 @@ class Engine:
         await self.terminals.close()
         self._watcher.close()
         await self._observed.close()
+        await self._teams.close()
+        await self._team_cleanup.close()
         await self.transcripts.close()
         await self._supervisor.close(self._chains.due)
         await self._registry.close()
@@ -287,8 +306,6 @@ class Engine:
         now = self._journal.live.get(run.id)
         if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
             await self._stops.request([now], Reason.NO_ANSWER)
-
-    def check_teammate(self, run: Run, name: str) -> None: ...  # Stand-in.
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
         """A question of a run and its outcome."""

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from api.serving import Server, token_of, wait_for
 from patience import PATIENCE
-from sessions.terminal_runs import leave_screen_run
+from sessions.screen_runs import leave_screen_run
 
 
 class Viewer:

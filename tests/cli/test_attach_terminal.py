@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.tmux import CLEAN, Pane
-from sessions.terminal_runs import leave_screen_run
+from cli.tmux import CLEAN, Pane, opening_panes
+from sessions.screen_runs import leave_screen_run
 from world import Bin, Hocket
 
 from hocket.cli.attach.full_terminal import is_within_paste, keys_before_detach
@@ -21,15 +21,8 @@ OpenPane = Callable[..., Pane]
 @pytest.fixture
 def pane(world: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenPane]:
     monkeypatch.chdir(project)
-    opened: list[Pane] = []
-
-    def start(columns: int = 100, rows: int = 30) -> Pane:
-        opened.append(Pane(world, str(len(opened)), columns, rows))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
+    with opening_panes(world) as start:
+        yield start
 
 
 @pytest.fixture

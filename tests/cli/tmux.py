@@ -7,7 +7,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from patience import PATIENCE
@@ -93,3 +94,19 @@ class Pane:
 
     def close(self) -> None:
         self._tmux("kill-server")
+
+
+@contextmanager
+def opening_panes(folder: Path) -> Iterator[Callable[..., Pane]]:
+    """A function that opens a pane; all are closed at the end."""
+    opened: list[Pane] = []
+
+    def start(columns: int = 100, rows: int = 30) -> Pane:
+        opened.append(Pane(folder, str(len(opened)), columns, rows))
+        return opened[-1]
+
+    try:
+        yield start
+    finally:
+        for one in opened:
+            one.close()

@@ -91,7 +91,11 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("input", {"kind": "message", "text": "hi"}, {}),
     ("input", {"kind": "stop", "reason": "timeout"}, {"stop_reason": "timeout"}),
     ("turn.started", {}, {}),
-    ("turn.ended", {"result": "so far", "idle": True}, {"result": "so far", "status": "waiting", "waiting_since": 101.0}),
+    (
+        "turn.ended",
+        {"result": "so far", "idle": True},
+        {"result": "so far", "status": "waiting", "waiting_since": 101.0},
+    ),
     ("turn.ended", {"result": None, "error": "no money"}, {"error": "no money"}),
     ("notice", {"kind": "retry", "text": "again"}, {}),
     ("rate_limited", {}, {}),

@@ -89,7 +89,7 @@ def test_environment_without_user_has_no_folders() -> None:
 
 def test_live_session_is_read() -> None:
     found = session_files.live(encoded(LIVE))
-    assert found == (SESSION, 4255, 123085, "/p", False, 1795053001.892, "plain", "1991f567", False)
+    assert found == (SESSION, 4255, 123085, "/p", False, 1795053001.892, "plain", "1991f567", False, None)
 
 
 @pytest.mark.parametrize(("status", "waits"), [("busy", False), ("idle", True), ("waiting", True), ("new", False)])

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from hocket.api import catalog, hooks, inbox, mcp, openapi, run_filters, stream, tasks, terminals, wire
+from hocket.api import catalog, hooks, inbox, mcp, openapi, run_filters, stream, tasks, teams, terminals, wire
 from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named, sender_from_below
 from hocket.api.routing import Header, Key, Operation, Query, content, get, post, routes
 from hocket.config import caller_environment
@@ -46,7 +46,7 @@ Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
     """Return the app of a server."""
-    modules = (terminals, inbox, hooks, catalog, tasks, mcp)
+    modules = (terminals, inbox, hooks, teams, catalog, tasks, mcp)
     declared = [*operations(), *(one for module in modules for one in module.operations())]
     app = Starlette(routes=[*routes(declared), openapi.route(declared)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False

@@ -163,6 +163,7 @@ COMMANDS = {
     "show": ("hocket.cli.runs:show", "Show one run in detail."),
     "attach": ("hocket.cli.run:attach", "Watch a run that was started elsewhere, with keys."),
     "logs": ("hocket.cli.runs:logs", "Print the output of a run."),
+    "team": ("hocket.cli.team:team", "Show the team that a run leads."),
     "diff": ("hocket.cli.runs:diff", "Show what a run has changed."),
     "wait": ("hocket.cli.runs:wait", "Wait for a run and exit with its code."),
     "send": ("hocket.cli.inbox:send", "Send a message to a running agent."),

@@ -19,6 +19,7 @@ OWN_ENVIRONMENT: Environ = os.environ
 SOCKET_PATH_LIMIT = 100
 """In bytes. Kernels allow 104 to 108, including the final NUL."""
 MAX_PROMPT = 10 * 1024 * 1024
+_MAX_TEAMMATES = "MAX_TEAMMATES_PER_LEAD"
 
 
 # --- Paths --------------------------------------------------------------------------------------------------
@@ -161,6 +162,18 @@ def _project_file(cwd: str) -> str:
         if parent == folder:
             return here
         folder = parent
+
+
+def limits_in(environ: Environ = OWN_ENVIRONMENT) -> dict[str, int]:
+    """Return the limits that the environment sets, which take precedence over those of files."""
+    text = environ.get(_MAX_TEAMMATES, "").strip()
+    if not text:
+        return {}
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        from hocket.errors import ConfigError
+
+        raise ConfigError(f"{_MAX_TEAMMATES} must be an integer of at least 0; got {text[:60]!r}")
+    return {_MAX_TEAMMATES.lower(): int(text)}
 
 
 # --- The caller's environment -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hocket.config import OWN_ENVIRONMENT, ConfigFile, config_files, home_directory
+from hocket.config import OWN_ENVIRONMENT, ConfigFile, config_files, home_directory, limits_in
 from hocket.config.reading import read_bounded
 from hocket.config.schema import ParsedFile, parse
 from hocket.config.settings import (
@@ -55,7 +55,7 @@ def load(cwd: str, home: str, environ: Environ = OWN_ENVIRONMENT) -> Config:
             for name, agent in _merged(part.agents for part in parts).items()
         },
         _merged(part.chains for part in parts),
-        Limits(**_merged(part.limits for part in parts)),
+        Limits(**_merged(part.limits for part in parts) | limits_in(environ)),
         Keep(**_merged(part.keep for part in parts)),
         env_pass=tuple(dict.fromkeys(name for part in parts for name in part.env_pass)),
         claude=ClaudeConfig(**_merged(part.claude for part in parts)),

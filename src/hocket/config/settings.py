@@ -22,6 +22,8 @@ class Limits(NamedTuple):
     max_output_mb: int = 2048
     estimate_usd_per_mtok: float = 15.0
     """Price of a million tokens where an agent does not report its cost."""
+    max_teammates_per_lead: int | None = None
+    """Live teammates of one lead; None is no limit."""
 
 
 class Keep(NamedTuple):

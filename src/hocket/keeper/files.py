@@ -163,10 +163,13 @@ def read_spec(directory: str) -> dict[str, Any] | None:
     return _read_object(_in(directory, SPEC), _MAX_SPEC)
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a file of a run without ever blocking. NotRegularError unless it is a regular file that we may use."""
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
+    """Open a file of a run without ever blocking. NotRegularError unless it is a regular file that we may use.
+
+    With ``folder``, the descriptor of a directory, the path is relative to that.
+    """
     try:
-        descriptor = os.open(path, flags | _GUARDED, 0o600)
+        descriptor = os.open(path, flags | _GUARDED, 0o600, dir_fd=folder)
     except OSError as error:
         if error.errno in _NOT_REGULAR:
             raise NotRegularError(error.errno, f"not a usable regular file ({error.strerror})", path) from error
@@ -177,10 +180,10 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     raise NotRegularError(errno.EINVAL, "not a regular file", path)
 
 
-def read_regular(path: str | os.PathLike[str], limit: int) -> bytes | None:
+def read_regular(path: str | os.PathLike[str], limit: int, *, folder: int | None = None) -> bytes | None:
     """The content of a file of a run; None where there is no regular file, or one that is larger than ``limit``."""
     try:
-        descriptor = open_regular(path)
+        descriptor = open_regular(path, folder=folder)
     except (FileNotFoundError, NotRegularError):
         return None
     try:

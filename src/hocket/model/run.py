@@ -171,6 +171,11 @@ class Run(Struct, frozen=True):
         return self.kind in (Kind.LEAF, Kind.LEAD)
 
     @property
+    def is_counted(self) -> bool:
+        """True if its usage adds to that of its tree: a lead reports that of its teammates with its own."""
+        return self.has_process and self.teammate is None
+
+    @property
     def ended(self) -> bool:
         return self.status.ended
 
@@ -293,7 +298,9 @@ def _at_work(status: Status) -> Status:
 
 
 def _task_changed(run: Run, event: Event) -> Run:
-    return replace(run, open_tasks=int(amount(event.data.get("open")) or 0))
+    """Of a shared task of its team; a task that it works on has a state of its own."""
+    count = amount(event.data.get("open"))
+    return run if count is None else replace(run, open_tasks=int(count))
 
 
 def _input(run: Run, event: Event) -> Run:

@@ -224,6 +224,8 @@ class Helper(NamedTuple):
     """What it is an instance of."""
     text: str = ""
     """What it is to do, in a few words."""
+    teammate: str | None = None
+    """Of a teammate, which has a run of its own: its id in its team; empty as long as that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +290,8 @@ class LiveSession(NamedTuple):
     """The id of its background job, if it is one."""
     has_dialog: bool = False
     """Whether it shows a dialog that waits for an answer: what is typed then answers it."""
+    changed_at: float | None = None
+    """When it last began or ceased to wait; Unix time."""
 
 
 class BackgroundJob(NamedTuple):
@@ -392,6 +396,89 @@ class TextOutput:
     """What follows from the end of the output."""
 
 
+class TeamFolders(NamedTuple):
+    """Where a CLI keeps the files of all its teams."""
+
+    teams: str
+    """Has a folder for each team, with its configuration and a folder of inboxes."""
+    tasks: str
+    """Has a folder for each team, with a file for each shared task."""
+
+
+class TeamMember(NamedTuple):
+    """A member of a team that is not its lead."""
+
+    id: str
+    name: str
+    agent: str | None = None
+    """What it is an instance of."""
+    model: str | None = None
+    is_active: bool | None = None
+    """Whether it is at work; None if the configuration does not say."""
+
+
+class TeamConfig(NamedTuple):
+    """A team as its CLI records it."""
+
+    session: str | None
+    """The session of its lead; None for a team that belongs to no lead."""
+    members: tuple[TeamMember, ...]
+    """Without the lead."""
+    pid: int | None = None
+    started: int | None = None
+    """The lead's process, as in ``LiveSession``."""
+
+
+class TeamTask(NamedTuple):
+    """A task that the members of a team share."""
+
+    id: str
+    subject: str
+    description: str
+    status: str
+    """``pending``, ``in_progress`` or ``completed``; ``deleted`` also for a task of the CLI itself, which is hidden."""
+    owner: str | None
+    blocks: tuple[str, ...]
+    blocked_by: tuple[str, ...]
+
+
+class TeamMessage(NamedTuple):
+    """A message between two members of a team."""
+
+    id: str
+    sender: str
+    recipient: str
+    text: str
+    summary: str | None
+    kind: str
+    """``message``, or what the CLI calls its own messages (``shutdown_request`` …)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teams:
+    """Teams of agents in one session, as a CLI records them. All of these contents are untrusted, and may be halves."""
+
+    folders: Callable[[Mapping[str, str]], TeamFolders | None]
+    """Where they are, by an environment; None if that names no user."""
+    config_file: str
+    inboxes: str
+    """The names of a team's configuration and of its folder of inboxes."""
+    is_name: Callable[[str], bool]
+    """Whether a name can be that of a team's folder."""
+    first_name: Callable[[str], str]
+    """The name that the team of a session most likely has."""
+    record_of: Callable[[str], str | None]
+    """What the name of a file says that the file is: a task or an inbox; None for other files."""
+    config: Callable[[str, bytes], TeamConfig | None]
+    """``(team, content)``; None, here and below, if it is not readable now."""
+    task: Callable[[str, bytes], TeamTask | None]
+    """``(id, content)``"""
+    inbox: Callable[[str, bytes], Sequence[TeamMessage] | None]
+    """``(recipient, content)``: the messages of an inbox; not what the CLI itself reports there."""
+    sent: Callable[[Mapping[str, Any]], TeamMessage | None]
+    """By the data of a ``tool.finished`` event, the message that the call has sent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """One way to run agents."""
@@ -419,6 +506,7 @@ class Provider:
     and ``suggestions``, and the ``agent`` if it is not the run's own. None if no hook asks."""
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
+    teams: Teams | None = None
     pricing: Pricing | None = None
     own_tools: OwnTools | None = None
     text_output: TextOutput | None = None

@@ -36,14 +36,24 @@ def decoded(line: bytes) -> dict[str, Any] | None:
 
     Lone surrogates become U+FFFD, ``NaN`` and ``Infinity`` become null, and numbers of any size are accepted.
     """
+    value = _decoded(line)
+    return value if isinstance(value, dict) else None
+
+
+def decoded_list(content: bytes) -> list[Any] | None:
+    """The same for a JSON array."""
+    value = _decoded(content)
+    return value if isinstance(value, list) else None
+
+
+def _decoded(line: bytes) -> Any:
     try:
-        value = _decode(line)
+        return _decode(line)
     except _BROKEN:
         try:
-            value = _decode_tolerantly(_ESCAPE.sub(_whole, line).decode("utf-8", "replace"))
+            return _decode_tolerantly(_ESCAPE.sub(_whole, line).decode("utf-8", "replace"))
         except _BROKEN:
             return None
-    return value if isinstance(value, dict) else None
 
 
 def _whole(escape: re.Match[bytes]) -> bytes:

@@ -118,7 +118,7 @@ class Journal:
     def spent_below(self, top: Run) -> UsageTotal:
         """Return what a run and everything below it have used, as far as ``live`` knows."""
         ended = self.read.ended_usage(top, self.applied_seq)
-        live = [run for run in self.live_below(top.id) if run.has_process]
+        live = [run for run in self.live_below(top.id) if run.is_counted]
         costs = [cost for cost in (ended.cost_usd, *(run.cost_usd for run in live)) if cost is not None]
         tokens = [count for count in (ended.tokens, *(run.tokens for run in live)) if count is not None]
         return UsageTotal(sum(costs) if costs else None, sum(tokens) if tokens else None)

@@ -102,7 +102,7 @@ class RegistryView:
 
     def _note(self, run: Run) -> None:
         """Have the entry of a run written if it has one and has changed."""
-        if run.registry is None or not run.has_process:
+        if run.registry is None or not run.has_process or run.teammate is not None:
             return
         file = self._files.setdefault(run.registry, _File(run.registry))
         parent = next((above for above in self._journal.above(run)[1:] if above.has_process), None)

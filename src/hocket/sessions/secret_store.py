@@ -139,7 +139,7 @@ class SecretStore:
             if run.ended:
                 self.release(run.root)
         for event in committed.events:
-            if event.type == "task.changed" and event.data["event"] in (UNQUEUED, REFUSED):
+            if event.type == "task.changed" and event.data.get("event") in (UNQUEUED, REFUSED):
                 self.release(event.data["id"])
         finished = (task for task in committed.tasks.values() if task.status is TaskStatus.COMPLETED)
         for task in (*finished, *committed.removed.values()):

@@ -24,12 +24,13 @@ from hocket.input_limits import is_text
 from hocket.keeper import files
 from hocket.model import Event, Run
 from hocket.providers import PROVIDERS
-from hocket.providers.base import Helper, State, TranscriptFiles, TranscriptReader
+from hocket.providers.base import Helper, Sessions, State, TranscriptFiles, TranscriptReader
 from hocket.redaction import NO_SECRETS, Redactor
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
 from hocket.sessions.output_lines import Piece, line_begin, read_at, read_lines
+from hocket.sessions.team_usage import TeamUsage
 from hocket.store import FilePosition
 
 THREADS = 2
@@ -67,6 +68,7 @@ class Transcripts:
         self._journal = journal
         self._watcher = watcher
         self._followed: dict[str, _FollowedRun] = {}
+        self._team_usage = TeamUsage(journal)
         self._tasks = BackgroundTasks()
         self._threads = ThreadPoolExecutor(THREADS, "hocket-transcripts")
         self._loop = asyncio.get_running_loop()
@@ -96,24 +98,25 @@ class Transcripts:
         the session's process, only the variables count that say where its files are (``HOME`` …). The transcript may
         appear later, also elsewhere than expected: a ``session`` event then has its path. A run that is followed again
         goes on where it was left, also by another server. With ``newest``, of a file that was never read only about
-        that many bytes at its end are.
+        that many bytes at its end are. Of a teammate, which has no session, only its own ``transcript`` is read.
         """
         provider = PROVIDERS.get(run.provider or "")
         sessions = provider.sessions if provider is not None else None
-        if provider is None or sessions is None or sessions.transcript_files is None or run.session_id is None:
+        if provider is None or sessions is None or sessions.transcript_files is None:
+            return
+        if run.session_id is None and (run.teammate is None or run.transcript is None):
             return
         if (known := self._followed.get(run.id)) is not None:
             if known.session == run.session_id:
                 return
             self._forget(known)
-        cwd = os.path.realpath(run.cwd)
-        paths = sessions.transcripts(env, cwd, run.session_id) if sessions.transcripts is not None else ()
+        paths, patterns = _places(run, sessions, sessions.transcript_files, env)
         followed = _FollowedRun(
             run,
             sessions.transcript_files,
             provider.longest_line,
-            (*((run.transcript,) if run.transcript else ()), *paths),
-            sessions.transcript_files.patterns(env, cwd, run.session_id),
+            paths,
+            patterns,
             self._journal.read.transcript_positions(run.id),
             redactor,
             newest,
@@ -150,6 +153,7 @@ class Transcripts:
 
     def _forget(self, followed: _FollowedRun) -> None:
         self._followed.pop(followed.id, None)
+        self._team_usage.forget(followed.id)
         self._watcher.unwatch(followed)
         if followed.timer is not None:
             followed.timer.cancel()
@@ -199,6 +203,7 @@ class Transcripts:
         now = time.time()
         said = sorted(chain.from_iterable(piece.events for piece in look.pieces), key=attrgetter("at"))
         events += [Event(0, min(one.at or now, now), run.id, run.root, one.type, one.data) for one in said]
+        events = self._team_usage.with_teammates(run, events, lead_is_followed=run.parent in self._followed)
         if events:
             positions = {(run.id, piece.file.path): piece.position for piece in look.pieces}
             await self._journal.write(events, transcripts=positions)
@@ -281,6 +286,7 @@ class _FollowedRun:
     ) -> None:
         self.id = run.id
         self.session = run.session_id
+        self._teammate = run.teammate
         self._format = format_
         self._longest_line = longest_line
         self._paths = paths
@@ -290,6 +296,8 @@ class _FollowedRun:
         self._newest = newest
         self._path: str | None = None
         self._files: dict[str, _File] = {}
+        self._others: set[str] = set()
+        """The transcripts of teammates, which are those of other runs."""
         self.changed: set[str | None] = set()
         """The files to read; None stands for looking at everything."""
         self.watched: dict[str, object] = {}
@@ -319,14 +327,21 @@ class _FollowedRun:
             self._path = locate(self._paths, self._patterns) or self._path
         if self._path is None:
             return
+        if self._teammate is not None:
+            self._add(self._path, Helper(self._teammate, teammate=self._teammate))
+            return
         self._add(self._path, None)
         folder = self._format.helper_folder(self._path)
         for name in _names_in(folder):
             path = os.path.join(folder, name)
             about = self._format.about(name)
-            if about is not None and path not in self._files:
+            if about is not None and path not in self._files and path not in self._others:
                 content = files.read_regular(os.path.join(folder, about), _ABOUT_LIMIT)
-                self._add(path, self._format.helper(name, content or b""))
+                helper = self._format.helper(name, content or b"")
+                if helper.teammate is None:
+                    self._add(path, helper)
+                elif helper.teammate:
+                    self._others.add(path)
 
     def _add(self, path: str, helper: Helper | None) -> None:
         if path not in self._files:
@@ -337,6 +352,8 @@ class _FollowedRun:
         """The directories in which the next file of interest would appear, and the names there; none for any name."""
         if self._path is None:
             wanted = list(self._paths)
+        elif self._teammate is not None:
+            wanted = [self._path]
         else:
             wanted = [self._path, os.path.join(self._format.helper_folder(self._path), "")]
         found: dict[str, frozenset[str]] = {}
@@ -425,6 +442,18 @@ def _names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def _places(
+    run: Run, sessions: Sessions, format_: TranscriptFiles, env: Mapping[str, str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The paths where the transcript of a run may be, and patterns of other ones."""
+    known = (run.transcript,) if run.transcript else ()
+    if run.session_id is None:
+        return known, ()
+    cwd = os.path.realpath(run.cwd)
+    paths = sessions.transcripts(env, cwd, run.session_id) if sessions.transcripts is not None else ()
+    return (*known, *paths), format_.patterns(env, cwd, run.session_id)
 
 
 def nearest_directory(path: str) -> tuple[str, str]:

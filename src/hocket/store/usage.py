@@ -47,7 +47,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 def record_usage(connection: sqlite3.Connection, run: Run, seq: int) -> None:
     """Write what a run has used up to this event."""
-    if run.has_process and (run.cost_usd is not None or run.tokens is not None):
+    if run.is_counted and (run.cost_usd is not None or run.tokens is not None):
         ended = seq if run.ended else None
         row = (run.id, run.root, run.cost_usd, int(run.cost_estimated), run.tokens, ended)
         connection.execute(_PUT, row)

@@ -22,8 +22,6 @@ from hocket.workflows.chain_state import LiveChains
 _ROUNDING = 1e-9
 """A tolerance for sums of prices, which are not exact in binary."""
 
-"""Only these have usage of their own; that of other runs is the sum of theirs."""
-
 
 class Spent(NamedTuple):
     """What a run, or a tree of them, has used."""
@@ -71,7 +69,7 @@ class _Budget:
         """Whether a stop of everything below was requested."""
 
     def add(self, run: Run) -> None:
-        if run.has_process:
+        if run.is_counted:
             self.spent = self.spent_with(run)
             self.counted[run.id] = _spent_by(run)
 
@@ -197,7 +195,7 @@ class Budgets:
         self._payers[run.id] = tuple(self._budget_of(one, is_new=is_new and one is run) for one in capped)
         for budget in self._payers[run.id]:
             budget.live.add(run.id)
-            if run.has_process and reports_usage(run.provider):
+            if run.is_counted and reports_usage(run.provider):
                 budget.spenders.add(run.id)
             # A stop of everything below may just have been requested, which did not include this run.
             budget.is_closed = False

@@ -131,7 +131,7 @@ class Chains:
     def _on_end(self, run: Run) -> None:
         """Advance the chain of a run that has ended, if it has one."""
         state, top = self._live.by_leaf.pop(run.id, None), self._live.by_run.get(run.root)
-        if top is not None and top is not state and run.has_process:
+        if top is not None and top is not state and run.is_counted:
             top.add_nested(run)
         if state is not None:
             state.add_leaf(run)

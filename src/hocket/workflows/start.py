@@ -215,7 +215,8 @@ class Starter:
         """The id of a new run. Its limits are checked and reserved at once, so that no race exceeds them."""
         run_id, new_width = new_id(), width(bound)
         if parent is not None:
-            live = {run.id: self._width(run) for run in self._journal.live.values() if run.parent == parent.id}
+            below = (run for run in self._journal.live.values() if run.parent == parent.id and not run.is_observed)
+            live = {run.id: self._width(run) for run in below}
             reserved = {child: one.width for child, one in self._reserved.items() if one.parent == parent.id}
             check_children(parent, sum((live | reserved).values()), new_width, self._limits)
         self._reserved[run_id] = _Reservation(parent.id if parent else None, bound.cwd, new_width)

@@ -186,20 +186,24 @@ class KeyForwarder(threading.Thread):
 
     def _send_keys(self) -> None:
         keys, connection = self._pending[:MAX_KEYS], self._connection
+        if connection is None or connection.status != OK or not self._post_keys(keys, connection):
+            self._pending = keys  # They are typed when there is a server again.
+        else:
+            self._pending = self._pending[len(keys) :]
+
+    def _post_keys(self, keys: bytes, connection: Connection) -> bool:
+        """Send keys once; false if no server has taken them."""
         try:
-            if connection is None or connection.status != OK:
-                raise ServerUnreachable("not connected")
             self._client.post_once(self._path, {"data": b2a_base64(keys, newline=False).decode()})
         except ServerUnreachable:
-            self._pending = keys  # They are typed when there is a server again.
-            return
+            return False
         except (HocketError, OSError) as error:
             # The run does not read them; or they may have been typed, and twice would be worse than not at all.
             os.write(STDOUT, BELL)
-            if isinstance(error, ConnectionError) and connection is not None:
+            if isinstance(error, ConnectionError):
                 connection.break_off()  # The server is gone: nothing more is sent until another one shows the terminal.
                 self._connection = None
-        self._pending = self._pending[len(keys) :]
+        return True
 
     def _send_size(self) -> None:
         """A viewer that is not known any more tells its size when it connects again."""

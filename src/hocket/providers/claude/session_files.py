@@ -68,6 +68,7 @@ def live(content: bytes) -> LiveSession | None:
         _agent(text_in(record, "agent")),
         _job(text_in(record, "jobId")),
         text_in(record, "status") == _DIALOG,
+        _milliseconds(record, "statusUpdatedAt"),
     )
 
 

@@ -1,7 +1,8 @@
 """The reader of transcripts: what the CLI's own files have of a session becomes the events that its output would give.
 
 A message is one line for each of its blocks, all with the same id and usage. Most other lines are for the CLI alone and
-have no events. A sub-agent has a file of its own, ``agent-ID.jsonl``, with another one beside it that describes it.
+have no events. A sub-agent has a file of its own, ``agent-ID.jsonl``, with another one beside it that describes it. So
+has a teammate, whose file is read like that of a session.
 
 The state is a small JSON value:
 
@@ -17,11 +18,16 @@ from datetime import datetime
 from typing import Any
 
 from hocket.providers.base import Helper, ReaderEvent, State, TranscriptReader
-from hocket.providers.claude import notices, tools, usage
+from hocket.providers.claude import notices, teams, tools, usage
 from hocket.providers.output_lines import cut, decoded, dict_in, list_in, number_in, raw_event, text_in
 from hocket.redaction import Redactor
 
 _HELPER_FILE = re.compile(r"(agent-([A-Za-z0-9_-]{1,128}))\.jsonl")
+_TEAMMATE_FILE = re.compile(r"agent-a.+-[0-9a-f]{16}\.jsonl")
+_TEAMMATE_BEGIN, _TEAMMATE_END = '<teammate-message teammate_id="', "\n</teammate-message>"
+_PEERS_WORDS = "Another Claude session sent a message:\n"
+"""What introduces the messages of teammates."""
+_TEAMMATE = "teammate"
 _GARBAGE_LIMIT = 1000
 """Bytes of a line that cannot be read which are kept."""
 _SYNTHETIC = "<synthetic>"
@@ -54,21 +60,34 @@ def helper(name: str, content: bytes) -> Helper:
         tool=text_in(value, "toolUseId") or None,
         agent=text_in(value, "agentType") or None,
         text=text_in(value, "description"),
+        teammate=_teammate(name, value),
     )
+
+
+def _teammate(name: str, about: dict[str, Any]) -> str | None:
+    """The id of a teammate in its team; None for a sub-agent. The file that says so is written a little later."""
+    if not about:
+        return "" if _TEAMMATE_FILE.fullmatch(name) else None
+    if text_in(about, "taskKind") != "in_process_teammate":
+        return None
+    own, team = text_in(about, "name"), text_in(about, "teamName")
+    return f"{own}@{team}" if own and team else ""
 
 
 # --- Lines --------------------------------------------------------------------------------------------------
 
 
 def reader(helper: Helper | None, redactor: Redactor) -> TranscriptReader:
-    return _TranscriptReader(helper, redactor).read
+    is_teammate = helper is not None and helper.teammate is not None
+    return _TranscriptReader(None if is_teammate else helper, redactor, is_teammate=is_teammate).read
 
 
 class _TranscriptReader:
     """The reader of one transcript. It has no memory but the state."""
 
-    def __init__(self, helper: Helper | None, redactor: Redactor) -> None:
+    def __init__(self, helper: Helper | None, redactor: Redactor, *, is_teammate: bool = False) -> None:
         self._helper = helper
+        self._is_teammate = is_teammate
         self._redactor = redactor
         self._who = {} if helper is None else {"parent": helper.tool or helper.id, "agent": helper.agent}
         self._types = {
@@ -86,7 +105,8 @@ class _TranscriptReader:
             return state, [raw_event("transcript", masked[:_GARBAGE_LIMIT], whole_size=size)], None
         handler = self._types.get(text_in(value, "type"))
         # Early versions had the lines of sub-agents among those of the session.
-        if handler is None or (self._helper is None and value.get("isSidechain") is True):
+        is_others = self._helper is None and not self._is_teammate and value.get("isSidechain") is True
+        if handler is None or is_others:
             return state, [], _time(value)
         own = dict(state)
         return own, self._begun(own) + handler(own, value), _time(value)
@@ -166,6 +186,8 @@ class _TranscriptReader:
         """What a user or another session wrote, or the CLI in their place."""
         if text.startswith(_LOCAL):
             return []
+        if text.startswith((_TEAMMATE_BEGIN, _PEERS_WORDS + _TEAMMATE_BEGIN)) and not _is_typed(line):
+            return [*_turn_started(state, _TEAMMATE), *_teammates_messages(line, text)]
         if origin := text_in(dict_in(line, "origin"), "kind"):
             return [*_turn_started(state, origin), *notices.message_received(line)]
         if command := _COMMAND.search(text):
@@ -187,10 +209,29 @@ class _TranscriptReader:
 
     def _cost(self, state: State, line: dict[str, Any]) -> list[ReaderEvent]:
         """What the session has cost, all its sub-agents included."""
-        if self._helper is not None or number_in(line, "totalCostUSD") is None:
+        if self._helper is not None or self._is_teammate or number_in(line, "totalCostUSD") is None:
             return []
         totals = {"total_cost_usd": line["totalCostUSD"], "modelUsage": line.get("modelUsage")}
         return [usage.settled(state, totals)]
+
+
+def _is_typed(line: dict[str, Any]) -> bool:
+    """Whether a person has written a prompt, which may look like that of a teammate."""
+    return text_in(dict_in(line, "origin"), "kind") == "human" or text_in(line, "promptSource") == "typed"
+
+
+def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:
+    """The messages in a prompt, one or more; not the CLI's own reports in the same form."""
+    events: list[ReaderEvent] = []
+    begin = text.find(_TEAMMATE_BEGIN)
+    while begin >= 0 and (end := text.find(_TEAMMATE_END, begin)) >= 0:
+        head, _, body = text[begin + len(_TEAMMATE_BEGIN) : end].partition(">\n")
+        sender = {"name": head.partition('"')[0] or None, "address": None, "pid": None}
+        if not teams.is_report(body):
+            identity = f"{text_in(line, 'uuid')}{f'#{len(events)}' if events else ''}"
+            events.append(("input", {"kind": "session_message", "id": identity, **cut(body), "sender": sender}))
+        begin = text.find(_TEAMMATE_BEGIN, end)
+    return events
 
 
 def _is_internal(line: dict[str, Any]) -> bool:

@@ -51,7 +51,8 @@ class ObservedRuns:
         self._new = asyncio.Event()
 
     def open(self) -> None:
-        for run in [run for run in self._journal.live.values() if run.is_observed]:
+        # A teammate has no process of its own: it is followed with its lead.
+        for run in [run for run in self._journal.live.values() if run.is_observed and run.teammate is None]:
             self.follow(run)
 
     async def close(self) -> None:

@@ -153,13 +153,15 @@ class TerminalRuns:
             self._transcripts.follow(
                 self._journal.live[run.id], followed.leaf.spec.env, redactor=followed.leaf.redactor
             )
-        if followed.record is not None and followed.record.has_dialog and not record.has_dialog:
-            await self._messages.close_hook_questions(run, time.time())
         if followed.record != record:
+            if not record.has_dialog and record.changed_at is not None:
+                await self._messages.close_hook_questions(run, record.changed_at)
             followed.record, followed.recorded_at = record, self._loop.time()
             followed.look_later(self._loop, LASTING_SECONDS, self._look)
             self._finish_later(followed)
         elif self._loop.time() - followed.recorded_at >= LASTING_SECONDS:
+            if not record.has_dialog:  # A person may have answered before the hook had asked.
+                await self._messages.close_hook_questions(run, time.time() - LASTING_SECONDS)
             run = self._journal.live[followed.id]
             if run.status is not state_of(record) and not run.open_questions:
                 state = {"session_id": run.session_id, "status": state_of(record)}
@@ -173,6 +175,8 @@ class TerminalRuns:
                 if name is not None and (followed := self._followed.get(name)) is not None:
                     if event.type == "member" and event.run == name:
                         followed.note_helper(event.data)
+                    if event.type == "question":
+                        followed.look_later(self._loop, 2 * LASTING_SECONDS, self._look)
                     self._finish_later(followed)
 
     def _lead_of(self, run_id: str) -> str | None:

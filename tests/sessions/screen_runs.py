@@ -13,7 +13,7 @@ from workflows.engine_fixture import EngineRunner, engine_runner
 from world import Bin
 
 from hocket.model import Run, Spec
-from hocket.sessions.terminals import TerminalViewer
+from hocket.sessions.terminal.viewers import TerminalViewer
 
 SCREEN = r"""
 import os, signal, sys, tty

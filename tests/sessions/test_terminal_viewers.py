@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions.terminal_runs import attached, screen_run, start_in_terminal
+from sessions.screen_runs import attached, screen_run, start_in_terminal
 from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from world import Bin
 
 from hocket.errors import Conflict, NotFound
 from hocket.keeper import files
 from hocket.model import Run, Status
-from hocket.sessions import terminals as terminals_module
-from hocket.sessions.terminals import Terminals
+from hocket.sessions.terminal import viewers as viewers_module
+from hocket.sessions.terminal.viewers import Terminals
 
 Scene = Callable[[EngineRunner, Run], Coroutine[Any, Any, None]]
 Play = Callable[[Scene], None]
@@ -167,7 +167,7 @@ def test_shortened_output_is_read_from_its_beginning(play: Play) -> None:
 
 
 def test_output_is_followed_without_watches(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminals_module, "WITHOUT_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(viewers_module, "WITHOUT_WATCH_SECONDS", 0.01)
 
     async def scene(runner: EngineRunner, run: Run) -> None:
         watcher = runner.engine._watcher
@@ -251,7 +251,7 @@ def test_typing_to_a_deaf_program_is_refused(
     home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent("deaf", DEAF)
-    monkeypatch.setattr(terminals_module, "TYPING_SECONDS", 0.2)
+    monkeypatch.setattr(viewers_module, "TYPING_SECONDS", 0.2)
 
     async def scene() -> None:
         async with engine_runner(home, project) as runner:

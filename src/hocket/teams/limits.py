@@ -1,0 +1,48 @@
+"""The limit on the teammates of one lead: those at work, and those that are being started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from hocket.errors import LimitReached
+from hocket.model import Run
+
+RESERVED_SECONDS = 60.0
+"""How long a teammate that may be started counts until it appears."""
+
+
+class TeammateLimit:
+    """Checks and reserves at once, so that calls at the same time do not exceed it. One per server."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._reserved: dict[str, dict[str, float]] = {}
+        """By lead and name, until when."""
+
+    def check(self, lead: Run, name: str, present: Collection[str]) -> None:
+        """Raise if a lead has as many teammates as it may have; else the new one counts from now on."""
+        if self._most is None:
+            return
+        now = time.monotonic()
+        reserved = {other: end for other, end in self._reserved.get(lead.id, {}).items() if end > now}
+        others = (reserved.keys() | set(present)) - {name}
+        if len(others) >= self._most:
+            raise LimitReached(
+                f"teammates: run {lead.number} has {len(others)}, which is the limit of {self._most}",
+                "Wait until one has ended, or raise max_teammates_per_lead under [limits] in config.toml",
+            )
+        self._reserved[lead.id] = {**reserved, **({} if name in present else {name: now + RESERVED_SECONDS})}
+
+    def excess(self, present: int) -> str | None:
+        """In words, that there are more than allowed; None if there are not."""
+        if self._most is None or present <= self._most:
+            return None
+        return f"{present} teammates, which is over the limit of {self._most} (max_teammates_per_lead)"
+
+    def release(self, lead: str, name: str) -> None:
+        """The teammate has appeared."""
+        self._reserved.get(lead, {}).pop(name, None)
+
+    def forget(self, lead: str) -> None:
+        self._reserved.pop(lead, None)
