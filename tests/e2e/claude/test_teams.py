@@ -172,9 +172,9 @@ def test_team_is_visible_from_start_to_stop(claude: ClaudeSetup, hocket: Hocket,
     assert hocket("stop", lead).returncode == 0
     ended = shown(hocket, lead)
     assert (ended["status"], ended["reason"]) == ("stopped", "stopped")
-    wait_member(hocket, lead, "bob", "stopped")
-    assert {shown(hocket, one["run"])["agent"] for one in (alice, bob)} == {"alice", "bob"}
-    assert all(shown(hocket, one["run"])["ended_at"] for one in (alice, bob))
+    mates = [shown(hocket, one["run"]) for one in (alice, bob)]
+    assert [(mate["agent"], mate["parent"]) for mate in mates] == [("alice", lead), ("bob", lead)]
+    assert [mate["status"] for mate in mates] == ["stopped", "stopped"]
     done = ["pending", "in_progress", "completed"]
     assert states(hocket, lead) == {"walls": done, "roof": done, "paint": done}
     messages = [data["id"] for data in data_of(hocket, lead, "message")]
