@@ -31,6 +31,7 @@ _PEERS_WORDS = "Another Claude session sent a message:\n"
 _TEAMMATE = "teammate"
 _GARBAGE_LIMIT = 1000
 """Bytes of a line that cannot be read which are kept."""
+_HUMAN = "human"
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
 _LOCAL = ("<local-command-", "<bash-stdout>", "<bash-stderr>")
@@ -189,7 +190,7 @@ class _TranscriptReader:
             return []
         if text.startswith((_TEAMMATE_BEGIN, _PEERS_WORDS + _TEAMMATE_BEGIN)) and not _is_typed(line):
             return [*_turn_started(state, _TEAMMATE), *_teammates_messages(line, text)]
-        if origin := text_in(dict_in(line, "origin"), "kind"):
+        if (origin := text_in(dict_in(line, "origin"), "kind")) not in ("", _HUMAN):
             return [*_turn_started(state, origin), *notices.message_received(line)]
         if command := _COMMAND.search(text):
             text = " ".join(filter(None, (command[1], command[2])))
@@ -218,7 +219,7 @@ class _TranscriptReader:
 
 def _is_typed(line: dict[str, Any]) -> bool:
     """Whether a person has written a prompt, which may look like that of a teammate."""
-    return text_in(dict_in(line, "origin"), "kind") == "human" or text_in(line, "promptSource") == "typed"
+    return text_in(dict_in(line, "origin"), "kind") == _HUMAN or text_in(line, "promptSource") == "typed"
 
 
 def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:

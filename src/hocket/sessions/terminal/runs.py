@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from hocket.errors import HocketError
-from hocket.model import Run, Status
+from hocket.model import Event, Run, Status
 from hocket.providers.base import LiveSession, TerminalMode
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
@@ -32,6 +33,10 @@ HELPER_SECONDS = 600.0
 """The same while a sub-agent is at work: it may run a long command, or have been ended without a word."""
 LASTING_SECONDS = 1.0
 """A state of the record that lasts this long counts even if the transcript does not tell of it."""
+REMEMBERED = 20
+"""Messages that are expected in the transcript."""
+RECOGNISED = 1000
+"""Characters of a message by which it is recognised there."""
 READ_SECONDS = 10.0
 """How long the end of a run waits for the rest of its transcripts."""
 
@@ -80,8 +85,15 @@ class TerminalRuns:
         self._tasks.spawn(self._catch_up(run))
         for event in self._journal.read.events_of_type(leaf.id, "member"):
             followed.note_helper(event.data)
-        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor)
+        for event in self._journal.read.events_of_type(leaf.id, "input", "turn.started"):
+            followed.note_turn() if event.type == "turn.started" else followed.note_input(event)
+        self._follow_transcript(followed)
         self._look(followed)
+
+    def _follow_transcript(self, followed: _FollowedTerminal) -> None:
+        leaf = followed.leaf
+        run = self._journal.live[leaf.id]
+        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, is_news=followed.is_news)
 
     async def _catch_up(self, run: Run) -> None:
         """Record and send what an earlier server has typed and not recorded or sent."""
@@ -150,9 +162,7 @@ class TerminalRuns:
             named = {"session_id": record.session, "instead_of": run.session_id}
             await self._transcripts.stop(run.id, READ_SECONDS)
             await self._journal.write([run_event(run, "session", named)])
-            self._transcripts.follow(
-                self._journal.live[run.id], followed.leaf.spec.env, redactor=followed.leaf.redactor
-            )
+            self._follow_transcript(followed)
         if followed.record != record:
             if not record.has_dialog and record.changed_at is not None:
                 await self._messages.close_hook_questions(run, record.changed_at)
@@ -175,6 +185,8 @@ class TerminalRuns:
                 if name is not None and (followed := self._followed.get(name)) is not None:
                     if event.type == "member" and event.run == name:
                         followed.note_helper(event.data)
+                    if event.type == "input" and event.run == name:
+                        followed.note_input(event)
                     if event.type == "question":
                         followed.look_later(self._loop, 2 * LASTING_SECONDS, self._look)
                     self._finish_later(followed)
@@ -211,6 +223,11 @@ class TerminalRuns:
             followed.note_end()
 
 
+def _words(text: str) -> str:
+    """What a message is recognised by: it is typed without control characters, and the CLI may trim it."""
+    return " ".join("".join(one for one in word if one.isprintable()) for word in text.split())[:RECOGNISED]
+
+
 class _FollowedTerminal:
     """One run, and what is known of its process."""
 
@@ -231,10 +248,33 @@ class _FollowedTerminal:
         self.finish: asyncio.TimerHandle | None = None
         self.helpers: set[str] = set()
         """Sub-agents at work."""
+        self._sent = deque([_words(leaf.redactor.text(leaf.spec.prompt or ""))], REMEMBERED)
+        """What was sent and is not in the transcript yet, as far as that is known."""
+        self._typed: set[str] = set()
+        """Inputs that were typed by a person at the terminal."""
 
     def note_helper(self, data: Mapping[str, Any]) -> None:
         if "team" not in data:
             (self.helpers.add if data.get("status") == "started" else self.helpers.discard)(str(data.get("id")))
+
+    def note_input(self, event: Event) -> None:
+        """Remember what was sent."""
+        if event.data.get("kind") == "message" and event.data["id"] not in self._typed:
+            self._sent.append(_words(str(event.data.get("text") or "")))
+
+    def note_turn(self) -> None:
+        """Of a run that is followed again: a turn has begun with what was sent before."""
+        self._sent.clear()
+
+    def is_news(self, kind: str, data: Mapping[str, Any]) -> bool:
+        """False for input in the transcript that was recorded when it was sent."""
+        if kind != "input" or data.get("kind") != "message":
+            return True
+        if (text := _words(str(data.get("text") or ""))) in self._sent:
+            self._sent.remove(text)
+            return False
+        self._typed.add(str(data["id"]))
+        return True
 
     def note_end(self) -> None:
         self.is_ending = True
