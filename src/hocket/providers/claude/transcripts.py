@@ -27,7 +27,8 @@ _TEAMMATE_FILE = re.compile(r"agent-a.+-[0-9a-f]{16}\.jsonl")
 _TEAMMATE_BEGIN, _TEAMMATE_END = '<teammate-message teammate_id="', "\n</teammate-message>"
 _PEERS_WORDS = "Another Claude session sent a message:\n"
 """What introduces the messages of teammates."""
-_TEAMMATE = "teammate"
+_TEAMMATE, _USER = "teammate", "human"
+"""What starts turns."""
 _GARBAGE_LIMIT = 1000
 """Bytes of a line that cannot be read which are kept."""
 _SYNTHETIC = "<synthetic>"
@@ -217,7 +218,7 @@ class _TranscriptReader:
 
 def _is_typed(line: dict[str, Any]) -> bool:
     """Whether a person has written a prompt, which may look like that of a teammate."""
-    return text_in(dict_in(line, "origin"), "kind") == "human" or text_in(line, "promptSource") == "typed"
+    return text_in(dict_in(line, "origin"), "kind") == _USER or text_in(line, "promptSource") == "typed"
 
 
 def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:
@@ -243,6 +244,7 @@ def _turn_started(state: State, origin: str | None = None) -> list[ReaderEvent]:
     if state.get("open"):
         return []
     state["open"], state["turn"] = True, state.get("turn", 0) + 1
+    state["origin"] = None if origin == _USER else origin
     return [("turn.started", {"turn": state["turn"], "origin": origin})]
 
 
@@ -251,7 +253,8 @@ def _turn_ended(state: State, text: str | None, error: str | None, why: str) -> 
     result = cut(text) if text is not None else {"text": None}
     data = {"turn": state.get("turn", 0), "result": result.pop("text"), **result}
     data |= {"is_error": error is not None, "subtype": why or None, "error": error and cut(error)["text"], "idle": True}
-    return "turn.ended", data
+    # None for a turn that a user started, as in the stream of a session.
+    return "turn.ended", {**data, "origin": state.get("origin")}
 
 
 def _time(line: dict[str, Any]) -> float | None:
