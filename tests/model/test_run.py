@@ -266,3 +266,12 @@ def test_new_session_replaces_only_a_cleared_one() -> None:
         assert apply(run, event("session", session_id="two", instead_of=other)).session_id == "one"
     cleared = apply(run, event("session", session_id="two", transcript="/u", instead_of="one"))
     assert (cleared.session_id, cleared.transcript) == ("two", "/u")
+
+
+@pytest.mark.req("S5-14")
+def test_time_of_waiting_begins_with_each_wait() -> None:
+    run = apply(apply(born(), event("run.started", 1)), event("turn.ended", 2, idle=True))
+    assert run.waiting_since == 102.0
+    assert apply(run, event("question", 3, id="a")).waiting_since == 102.0
+    again = apply(apply(run, event("turn.started", 4)), event("turn.ended", 5, idle=True))
+    assert again.waiting_since == 105.0

@@ -475,3 +475,26 @@ def test_begin_of_each_iteration_is_logged() -> None:
     assert lines_of(progress, make("rl", "run.started")) == []
     single = feed(RunView(ROOT), created(ROOT, "tool", parent=None))
     assert lines_of(single, make(ROOT, "run.started")) == []
+
+
+@pytest.mark.req("S5-47")
+def test_lead_with_open_tasks_is_never_idle() -> None:
+    view = feed(
+        RunView(ROOT),
+        created(ROOT, "claude", "lead", None),
+        make(ROOT, "run.started"),
+        make(ROOT, "task.changed", team="t", id="1", status="pending", open=1),
+        make(ROOT, "turn.ended", idle=True),
+    )
+    (step,) = view.steps
+    assert (step.status, step.state()) == ("waiting", "team")
+    view.add(make(ROOT, "task.changed", team="t", id="1", status="completed", open=0))
+    assert step.state() == "waiting"
+
+
+def test_teammates_are_no_helpers_of_their_lead() -> None:
+    view = feed(RunView(ROOT), created(ROOT, "claude", "lead", None), make(ROOT, "run.started"))
+    joined = make(ROOT, "member", team="t", id="alice@t", name="alice", agent="reviewer", status="started")
+    view.add(joined)
+    assert view.steps[0].helpers == {}
+    assert view.speaker_of(joined) == "claude"

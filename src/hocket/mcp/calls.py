@@ -326,7 +326,8 @@ def _await_run(wait: _Wait, run: Run) -> Actions:
 
 
 def _is_idle(run: Run) -> bool:
-    return run["status"] == "waiting" and not run["needs_you"] and run["parked_until"] is None
+    is_at_rest = run["status"] == "waiting" and not run["needs_you"] and run["parked_until"] is None
+    return is_at_rest and not run.get("open_tasks")  # the team of a lead may still be at work
 
 
 def _wait_for_handoff(given: Arguments, context: CallContext) -> Actions:

@@ -14,12 +14,11 @@ from hocket.providers.claude import (
     reader,
     session_files,
     settings,
-    teams,
     transcripts,
     usage,
     verdict,
 )
-from hocket.providers.claude.team import terminal
+from hocket.providers.claude.team import files, terminal
 
 provider = Provider(
     name="claude",
@@ -56,7 +55,7 @@ provider = Provider(
         ),
     ),
     observed=session_files.observed,
-    teams=teams.teams,
+    teams=files.teams,
     pricing=Pricing(launch.bound, usage.unpriced_tokens),
     own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
     definitions=definitions,

@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Any
 
 from hocket.providers.base import Helper, ReaderEvent, State, TranscriptReader
-from hocket.providers.claude import notices, teams, tools, usage
+from hocket.providers.claude import notices, tools, usage
+from hocket.providers.claude.team import files
 from hocket.providers.output_lines import cut, decoded, dict_in, list_in, number_in, raw_event, text_in
 from hocket.redaction import Redactor
 
@@ -228,7 +229,7 @@ def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:
     while begin >= 0 and (end := text.find(_TEAMMATE_END, begin)) >= 0:
         head, _, body = text[begin + len(_TEAMMATE_BEGIN) : end].partition(">\n")
         sender = {"name": head.partition('"')[0] or None, "address": None, "pid": None}
-        if not teams.is_report(body):
+        if not files.is_report(body):
             identity = f"{text_in(line, 'uuid')}{f'#{len(events)}' if events else ''}"
             events.append(("input", {"kind": "session_message", "id": identity, **cut(body), "sender": sender}))
         begin = text.find(_TEAMMATE_BEGIN, end)
