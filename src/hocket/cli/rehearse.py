@@ -16,7 +16,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -378,6 +378,7 @@ TEAM_QUESTION = "Is the house ready?"
 TEAM_TASKS = {"walls", "roof", "paint"}
 TEAM_FOLDERS = ("teams", "tasks")
 """Where the CLI keeps teams, in its settings folder."""
+CLEANING_SECONDS = 5.0
 LIMIT_SECONDS = 50.0
 COLUMNS = 80
 BOLD, DIM, ACCENT, WARNING, ALARM = "1", "2", "36", "1;33", "1;31"
@@ -424,7 +425,8 @@ def demo(scripted: bool, team: bool) -> int:
     before = config.process_environment()
     with temp_home("demo") as place:
         project = place.folder("project")
-        shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
+        if not team:
+            shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
         cli = None if scripted else _installed_cli(before, place)
         if team and cli is None:
             raise UsageError("a team needs the Claude CLI, which was not found", _how_to_install())
@@ -526,13 +528,13 @@ class TourDisplay(RunDisplay):
         print(paint(text, style, self.colour), flush=True)
 
     def _run(self, *words: str) -> None:
-        for line in self._captured(*words).splitlines():
+        for line in self._captured(*words, notes=True).splitlines():
             self._output(line)
 
-    def _captured(self, *words: str) -> str:
-        """What a command prints."""
+    def _captured(self, *words: str, notes: bool = False) -> str:
+        """What a command prints; with ``notes`` also its messages."""
         caught = io.StringIO()
-        with redirect_stdout(caught):
+        with redirect_stdout(caught), redirect_stderr(caught if notes else sys.stderr):
             code = run_command("hocket", words)
         if code != 0:
             raise DemoFailed(f"hocket {' '.join(words)} ended with {code}")
@@ -678,6 +680,13 @@ class TeamTour(TourDisplay):
         sent = {("alice", "team-lead"), ("team-lead", "alice")}
         if not (self._took_over and self._members >= {"alice", "bob"} and self._messages >= sent):
             raise DemoFailed("the server was not killed, or a teammate or a message is missing")
+        deadline = time.monotonic() + CLEANING_SECONDS
+        while left := self._left():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"left behind: {', '.join(map(str, left))}")
+            time.sleep(self.tick)
+
+    def _left(self) -> list[Path]:
+        """What is left of teams in the folders of the CLI, which the server cleans up after the end of the lead."""
         folders = (self._place.folder("claude") / name for name in TEAM_FOLDERS)
-        if left := [str(path) for folder in folders for path in folder.glob("*")]:
-            raise DemoFailed(f"left behind: {', '.join(left)}")
+        return [path for folder in folders for path in folder.glob("*")]

@@ -29,6 +29,7 @@ _TEAMMATE_BEGIN, _TEAMMATE_END = '<teammate-message teammate_id="', "\n</teammat
 _PEERS_WORDS = "Another Claude session sent a message:\n"
 """What introduces the messages of teammates."""
 _TEAMMATE = "teammate"
+"""What starts turns."""
 _GARBAGE_LIMIT = 1000
 """Bytes of a line that cannot be read which are kept."""
 _HUMAN = "human"
@@ -245,6 +246,7 @@ def _turn_started(state: State, origin: str | None = None) -> list[ReaderEvent]:
     if state.get("open"):
         return []
     state["open"], state["turn"] = True, state.get("turn", 0) + 1
+    state["origin"] = origin
     return [("turn.started", {"turn": state["turn"], "origin": origin})]
 
 
@@ -253,7 +255,8 @@ def _turn_ended(state: State, text: str | None, error: str | None, why: str) -> 
     result = cut(text) if text is not None else {"text": None}
     data = {"turn": state.get("turn", 0), "result": result.pop("text"), **result}
     data |= {"is_error": error is not None, "subtype": why or None, "error": error and cut(error)["text"], "idle": True}
-    return "turn.ended", data
+    # None for a turn that a user started, as in the stream of a session.
+    return "turn.ended", {**data, "origin": state.get("origin")}
 
 
 def _time(line: dict[str, Any]) -> float | None:
