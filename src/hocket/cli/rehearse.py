@@ -376,6 +376,8 @@ LEAVES = ["planner", "builder", "builder", "reviewer"]
 TEAM_PROMPT = "Build a house"
 TEAM_QUESTION = "Is the house ready?"
 TEAM_TASKS = {"walls", "roof", "paint"}
+TEAM_TOOLS = ("TaskCreate", "TaskUpdate", "SendMessage")
+"""Not shown: the events of the team say the same."""
 TEAM_FOLDERS = ("teams", "tasks")
 """Where the CLI keeps teams, in its settings folder."""
 CLEANING_SECONDS = 5.0
@@ -637,7 +639,7 @@ class TeamTour(TourDisplay):
     def show(self, view: RunView, event: dict[str, Any]) -> None:
         """Show an event of the team, then do what it is time for."""
         self._report_new_server("team")
-        for line in lines_of(view, event):
+        for line in lines_of(view, event) if event["data"].get("name") not in TEAM_TOOLS else ():
             self._output(line)
         if event["run"] != view.root:
             return
@@ -680,6 +682,8 @@ class TeamTour(TourDisplay):
         sent = {("alice", "team-lead"), ("team-lead", "alice")}
         if not (self._took_over and self._members >= {"alice", "bob"} and self._messages >= sent):
             raise DemoFailed("the server was not killed, or a teammate or a message is missing")
+        if ended.get("survivors"):
+            raise DemoFailed(f"processes are left: {ended['survivors']}")
         deadline = time.monotonic() + CLEANING_SECONDS
         while left := self._left():
             if time.monotonic() > deadline:

@@ -158,7 +158,9 @@ def test_team_is_visible_from_start_to_stop(claude: ClaudeSetup, hocket: Hocket,
     assert {one["name"] for one in team_of(hocket, lead)["teammates"]} == {"alice", "bob"}
 
     (world / "walls").touch()
+    began = time.monotonic()
     wait_message(hocket, lead, "alice", "team-lead", lambda data: data["text"] == "the walls stand")
+    print(f"a message was visible {time.monotonic() - began:.1f} s after what it reports")  # 2 s on a machine at rest
     wait_message(hocket, lead, "team-lead", "alice", lambda data: data["text"] == "paint them")
     wait_task(hocket, lead, "3", "in_progress")
 
