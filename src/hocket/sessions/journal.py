@@ -138,9 +138,9 @@ class Journal:
         return sorted((run for run in self.live.values() if is_below(run.id)), key=lambda run: run.number)
 
     def has_stopping_below(self, top: Run) -> bool:
-        """Return whether a live run below this one is being stopped."""
+        """Return whether a live run below this one is being stopped; not a teammate, which ends with its lead."""
         is_below = self.is_below(top.id)
-        tree = (run for run in self.live.values() if run.root == top.root and run.id != top.id)
+        tree = (run for run in self.live.values() if run.root == top.root and run.id != top.id and not run.teammate)
         return any(run.stop_reason is not None and is_below(run.id) for run in tree)
 
     def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
