@@ -2,7 +2,7 @@
 # Functions shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
 
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
-SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox jq zsh fish"
+SYSTEM_PROGRAMS="tmux strace curl shellcheck gawk mawk busybox jq zsh fish"
 
 # The Codex CLI that the tests drive, and that the recordings in tests/golden/codex were made with.
 CODEX_VERSION="0.166.0"

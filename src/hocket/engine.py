@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
+from hocket.sessions.terminal.viewers import Terminals
 from hocket.sessions.transcripts import Transcripts
 from hocket.store import Store
 from hocket.tasks.service import Tasks
@@ -62,6 +63,8 @@ class Engine:
     def __init__(self, home: Path, socket: str, secret: bytes, store: Store, limits: Limits) -> None:
         self.home = home
         self.limits = limits
+        self.idle_after = 0.0
+        """Seconds after which a run that waits for a message is shown as idle."""
         self.store = store
         self._secret = secret
         self._journal = journal = Journal(store, asyncio.get_running_loop())
@@ -79,6 +82,7 @@ class Engine:
         self._notifications = Notifications(home, journal, self._messages)
         self._watcher = FileWatcher()
         self.transcripts = Transcripts(journal, self._watcher)
+        self.terminals = Terminals(home, journal, self._watcher)
         self._registry = RegistryView(home, journal)
         self._supervisor = Supervisor(
             home,
@@ -91,6 +95,7 @@ class Engine:
             keepers,
             self._budgets,
             self._stops,
+            self.transcripts,
             self._watcher,
             self._registry,
             limits,
@@ -143,6 +148,7 @@ class Engine:
         self.stop = self._stops.stop
         self.send = self._messages.send
         self.interrupt = self._messages.interrupt
+        self.close_hook_questions = self._messages.close_hook_questions
 
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
@@ -156,12 +162,13 @@ class Engine:
         self._idle_timeouts.open()
         self._watcher.open()
         self.transcripts.open()
+        self.terminals.open()
         self._observed.open()
         self._registry.open()
         self._supervisor.open()
         self._starter.folders.open()
         live = list(self._journal.live.values())
-        leaves = [run for run in live if run.kind is Kind.LEAF and not run.is_observed]
+        leaves = [run for run in live if run.has_process and not run.is_observed]
         self._note_restart(leaves)
         for run in leaves:
             self._supervisor.adopt(run, _leaf_spec.decode(self.secrets.record(run)))
@@ -191,6 +198,7 @@ class Engine:
         self.stream_mcp.begin_close()
         self.hub.close()
         self.inbox.close()
+        self.terminals.end_viewers()
 
     async def close(self) -> None:
         """Release everything. Runs live on with their keepers; the next server takes them over."""
@@ -205,6 +213,7 @@ class Engine:
         self._starter.folders.close()
         self._diffs.close()
         await self._chains.close()
+        await self.terminals.close()
         self._watcher.close()
         await self._observed.close()
         await self._teams.close()
@@ -241,7 +250,14 @@ class Engine:
 
     @property
     def count(self) -> int:
-        return sum(run.kind is Kind.LEAF and not run.is_observed for run in self._journal.live.values())
+        return sum(run.has_process and not run.is_observed for run in self._journal.live.values())
+
+    def live_teammates(self, run: Run) -> int | None:
+        """How many teammates a live lead has now; None for any other run."""
+        if run.ended or not run.has_process:
+            return None
+        count = sum(one.teammate is not None and one.parent == run.id for one in self._journal.live.values())
+        return count if count or run.kind is Kind.LEAD else None
 
     def displayed(self, run: Run) -> Run:
         """The run as displayed: a loop or a group waits with its chain, which alone is recorded as waiting."""
@@ -277,10 +293,19 @@ class Engine:
     async def ask(self, run: Run, text: str, options: Sequence[str] = (), key: str | None = None) -> str:
         """Ask a question of a run's own; return the question's id. With ``on_question = fail`` it ends the run."""
         question = await self._messages.ask(run, text, options, key)
+        await self._stop_if_unanswerable(run)
+        return question
+
+    async def ask_by_hook(self, run: Run, call: Mapping[str, Any], key: str | None = None) -> str:
+        """Ask whether a run's call of a tool is allowed, for a hook of its CLI; the same otherwise."""
+        question = await self._messages.ask_by_hook(run, call, key)
+        await self._stop_if_unanswerable(run)
+        return question
+
+    async def _stop_if_unanswerable(self, run: Run) -> None:
         now = self._journal.live.get(run.id)
         if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
             await self._stops.request([now], Reason.NO_ANSWER)
-        return question
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
         """A question of a run and its outcome."""

@@ -15,7 +15,7 @@ MESSAGES: list[tuple[Any, bytes, str]] = [
     (wire.StartBody, b'{"agent":""}', "agent: must not be empty"),
     (wire.StartBody, b'{"agent":["a"]}', "agent: expected `str | null`, got `array`"),
     (wire.StartBody, b'{"agnet":"a"}', "agnet: unknown field"),
-    (wire.StartBody, b'{"session":1}', "session: expected `bool`, got `int`"),
+    (wire.StartBody, b'{"session":1}', "session: expected `bool | null`, got `int`"),
     (wire.StartBody, b'{"args":"-x"}', "args: expected `array`, got `str`"),
     (wire.StartBody, b'{"args":["-x",null]}', "args[1]: expected `str`, got `null`"),
     (wire.StartBody, b'{"env":{"PATH":1}}', "env.*: expected `str`, got `int`"),

@@ -172,15 +172,15 @@ def test_missing_claude_passes_with_a_hint(home: Path) -> None:
 
 
 VERSIONS = [
-    ("2.1.325 (Claude Code)", True, "works: print and stream, questions, definitions; teams in a terminal only", None),
+    ("2.1.325 (Claude Code)", True, "works: print and stream, questions, definitions", None),
     ("2.1.280 (Claude Code)", False, "no agent that has a definition starts with it: it has print", "since 2.1.281"),
     (
         "2.1.258 (Claude Code)",
         False,
-        "no run starts with it: it has print and stream; teams in",
+        "no run starts with it: it has print and stream",
         "--permission-prompts",
     ),
-    ("2.1.177 (Claude Code)", False, "it has print and stream; teams without a terminal", "--agents with a file"),
+    ("2.1.177 (Claude Code)", False, "it has print and stream", "--agents with a file"),
     ("1.0.98 (Claude Code)", False, "no run starts with it", "stream-json"),
     ("no idea", False, "prints no version: 'no idea'", "npm"),
 ]
@@ -194,6 +194,40 @@ def test_features_follow_from_the_version_of_claude(
     found = claude(home)
     assert (found.ok, detail in found.detail, str(path) in found.detail) == (good, True, True), found
     assert (found.hint is None) if hint is None else (hint in (found.hint or "")), found
+
+
+def teams(home: Path) -> Check:
+    (found,) = (check for check in checks(str(home)) if check.name == "teams")
+    return found
+
+
+@pytest.mark.req("S5-03", "S5-46")
+@pytest.mark.parametrize(
+    ("version", "detail"),
+    [("2.1.177 (Claude Code)", "available in print mode"), ("2.1.178 (Claude Code)", "available in a terminal")],
+)
+def test_mode_of_teams_follows_from_the_version(home: Path, world: Path, agent: Bin, version: str, detail: str) -> None:
+    agent("claude", f"print({version!r})")
+    (world / "user/.claude").mkdir()
+    (world / "user/.claude.json").write_text('{"hasCompletedOnboarding": true}')
+    found = teams(home)
+    assert (found.ok, found.detail.startswith(detail), found.hint) == (True, True, None), found
+    assert version in (home / "cli-versions.json").read_text()
+
+
+@pytest.mark.req("S5-03", "S5-43")
+def test_what_keeps_teams_from_starting_is_a_hint(home: Path, world: Path, agent: Bin) -> None:
+    assert "not available" in teams(home).detail
+    agent("claude", "print('2.1.326 (Claude Code)')")
+    assert "does not exist" in teams(home).detail
+    (world / "user/.claude").mkdir()
+    found = teams(home)
+    assert (found.ok, "first steps" in found.detail, "`claude` once" in (found.hint or "")) == (True, True, True)
+
+
+def test_unknown_version_leaves_teams_unknown(home: Path, agent: Bin) -> None:
+    agent("claude", "raise SystemExit(3)")
+    assert (teams(home).ok, "unknown" in teams(home).detail) == (True, True)
 
 
 def test_claude_without_any_feature_fails(home: Path, agent: Bin) -> None:

@@ -15,7 +15,7 @@ from e2e.commands import make_gate, open_gate, server_pid, spawn, wait_for, wait
 from world import Bin, Hocket
 
 from hocket.cli.claude import hook
-from hocket.providers.claude.delegation_hook import TIMEOUT, for_runs
+from hocket.providers.claude.own_hooks import TIMEOUT, for_runs
 
 CALL: dict[str, Any] = {
     "hook_event_name": "PreToolUse",

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,10 +42,10 @@ def temporary(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert living_below(folder) == []
 
 
-def check_shown(text: str) -> None:
+def check_shown(text: str, promised: Sequence[str] = SHOWN) -> None:
     """Everything that the tour promises, in this order."""
     place = 0
-    for wanted in SHOWN:
+    for wanted in promised:
         place = text.find(wanted, place)
         assert place >= 0, f"{wanted!r} is missing, or comes too early:\n{text}"
 
@@ -92,6 +92,38 @@ def test_demo_with_a_broken_cli_gives_a_hint(hocket: Hocket, agent: Bin, monkeyp
     assert "the chain ended as failed (exit" in done.stderr
     assert "hocket doctor" in done.stderr
     assert "hocket demo --scripted" in done.stderr
+
+
+def test_demo_of_team_without_a_cli_is_refused(hocket: Hocket) -> None:
+    done = hocket("demo", "--team")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a team needs the Claude CLI" in done.stderr
+    assert "npm install" in done.stderr
+    assert hocket("demo", "--team", "--scripted").returncode == 2
+
+
+SHOWN_OF_TEAM = (
+    "three tasks, starts two teammates",
+    "$ hocket spawn claude --team",
+    "Now the server is killed",
+    "continues where the old one stopped",
+    "All tasks are done",
+    "$ hocket team 1",
+    "$ hocket send 1",
+    "walls, a roof and blue paint",
+    "$ hocket stop 1",
+    "Processes, team and tasks are gone",
+    "Next steps",
+)
+
+
+@pytest.mark.timeout(PATIENCE * 2)
+def test_demo_of_team_shows_it_and_leaves_nothing(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("demo", "--team", timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    check_shown(done.stdout, SHOWN_OF_TEAM)
+    assert [path.name for path in (world / "user").iterdir()] == ["run"]
 
 
 def test_interrupt_ends_the_demo(hocket: Hocket) -> None:

@@ -9,6 +9,7 @@ Run as a program: ``python fake_server.py HOME OPTIONS``. The options are JSON:
 - ``repeat``: a stream begins so many events too early
 - ``hold_before``: this event is held back until a file ``go`` appears in the home
 - ``version``: what the lock file says
+- ``terminals``: so many streams of a terminal are cut; then the run has ended
 - ``polite_end``: a stream that is cut ends in good order, as a server that shuts down would do
 """
 
@@ -99,6 +100,8 @@ class FakeServer:
             self.stream(connection, int(headers.get("last-event-id", "0")))
         elif "/output" in path:
             self.output(connection, int(path.rpartition("offset=")[2]))
+        elif "/terminal" in path and method == "GET":
+            self.terminal(connection)
         elif path == "/api/odd":
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
         elif path.startswith("/api/error/"):
@@ -152,6 +155,17 @@ class FakeServer:
         if offset + limit >= len(content):
             open(os.path.join(self.home, "over"), "w").close()
             connection.sendall(b"0\r\n\r\n")
+
+    def terminal(self, connection: socket.socket) -> None:
+        number = self.count("terminals")
+        if number > self.options.get("terminals", 1):
+            open(os.path.join(self.home, "over"), "w").close()
+            self.reply(connection, 409, {"error": {"code": "conflict", "message": "it has ended", "hint": None}})
+            return
+        head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nHocket-Viewer: v{number}\r\n\r\n"
+        connection.sendall(head.encode())
+        self.send_chunked(connection, b"screen %d" % number)
+        self.cut(connection, b"")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from client import fake_server
 from client.fake_server import Launch
 
 from hocket.client import Client
-from hocket.client.transport import sse_events
-from hocket.errors import NotFound
+from hocket.client.transport import Connection, sse_events
+from hocket.errors import NotFound, ServerUnreachable
 
 
 def seqs(events: list[dict[str, Any]]) -> list[int]:
@@ -94,3 +94,31 @@ def test_unknown_run_is_not_followed(home: Path, launch: Launch) -> None:
     client = Client(str(home), launch())
     with pytest.raises(NotFound):
         client.request("GET", "/api/error/not_found")
+
+
+@pytest.mark.parametrize("fault", [{"die": True}, {}, {"polite_end": True}], ids=["killed", "cut", "shut down"])
+def test_terminal_is_shown_until_the_run_ends(home: Path, launch: Launch, fault: dict[str, bool]) -> None:
+    sizes = iter([(80, 24), (100, 30), (120, 40)])
+    connections: list[Connection] = []
+    client = Client(str(home), launch(terminals=2, **fault))
+    pieces = list(client.terminal(fake_server.RUN, lambda: next(sizes), connections.append))
+    assert [piece for piece in pieces if piece] == [b"screen 1", b"screen 2"]
+    assert b"" in pieces[1:-1], "the connection was interrupted"
+    assert [one.headers.get("hocket-viewer") for one in connections if one.status == 200] == ["v1", "v2"]
+    asked = [line.split()[1] for line in (home / "requests").read_text().splitlines() if "/terminal" in line]
+    assert asked[0].endswith("/terminal?columns=80&rows=24")
+    assert asked[1].endswith("/terminal?columns=100&rows=30")
+
+
+def test_unanswered_post_is_sent_once(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch(drop_posts=1))
+    client.request("GET", "/api/runs/x")
+    with pytest.raises(ConnectionError):
+        client.post_once("/api/runs/x/terminal", {"keys": "a"})
+    client.post_once("/api/runs/x/terminal", {"keys": "b"})
+    assert len((home / "posts").read_bytes()) == 2
+
+
+def test_post_without_a_server_is_not_sent(home: Path) -> None:
+    with pytest.raises(ServerUnreachable):
+        Client(str(home)).post_once("/api/runs/x/terminal", {"keys": "a"})

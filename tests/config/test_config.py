@@ -858,6 +858,29 @@ def test_notify_of_a_project_is_ignored(project: Path, home: Path) -> None:
     assert [setting.partition(": ")[0] for setting in found.ignored] == [str(project / "hocket.toml")]
 
 
+@pytest.mark.req("S5-14")
+def test_time_until_idle_is_set_by_the_user_only(project: Path, home: Path) -> None:
+    assert of_project(project, home).idle_after == 0
+    put(home / "config.toml", "[run]\nidle_after = 2.5")
+    assert of_project(project, home).idle_after == 2.5
+    put(home / "config.toml", "[run]\nidle_after = -1")
+    assert "idle_after" in refused(project, home).message
+    (home / "config.toml").unlink()
+    put(project / "hocket.toml", "[run]\nidle_after = 1")
+    assert "[run] idle_after is not allowed in a project's file" in refused(project, home).message
+
+
+@pytest.mark.req("S5-01")
+def test_aliases_and_steps_may_ask_for_teams(project: Path, home: Path) -> None:
+    steps = '[{ agent = "crew", team = false }, { agent = "crew" }]'
+    put(project / "hocket.toml", f'[agents.crew]\npath = "claude"\nteam = true\n[chains.c]\nsteps = {steps}')
+    loaded = of_project(project, home)
+    assert loaded.agents["crew"].team is True
+    assert [step.team for step in loaded.chains["c"].steps] == [False, None]
+    put(project / "hocket.toml", '[agents.crew]\npath = "claude"\nteam = "yes"')
+    assert '"team": must be true or false' in refused(project, home).message
+
+
 def test_cross_session_is_set_by_the_user_only(project: Path, home: Path) -> None:
     assert of_project(project, home).claude.cross_session == "refuse"
     put(home / "config.toml", '[claude]\ncross_session = "accept"')

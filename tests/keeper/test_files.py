@@ -150,10 +150,79 @@ def test_torn_input_record_is_replaced_by_its_retry(directory: str) -> None:
     assert [record["data"] for record in inputs(directory)] == ["one\n", "two\n"]
 
 
-@pytest.mark.parametrize(("data", "eof"), [(None, False), ("x", True)])
-def test_input_record_has_either_data_or_eof(directory: str, data: str | None, eof: bool) -> None:
-    with pytest.raises(ValueError, match="either data or eof"):
-        files.append_input(directory, "a", data, eof)
+def test_input_is_closed_after_data_with_eof(directory: str) -> None:
+    files.append_input(directory, "a", 'x"eof":true}\n', note={"type": "input", "data": {"id": "a"}})
+    assert files.append_input(directory, "b", "last\n", eof=True) == "added"
+    assert files.append_input(directory, "b", "last\n", eof=True) == "present"
+    assert files.append_input(directory, "c", "late\n") == "closed"
+    assert inputs(directory)[1:] == [{"id": "b", "data": "last\n", "eof": True}]
+    assert files.input_record("b", "last\n", eof=True) == Path(directory, files.IN).read_bytes().splitlines(True)[1]
+
+
+def test_input_is_refused_without_data_and_eof(directory: str) -> None:
+    with pytest.raises(ValueError, match="has data or eof"):
+        files.append_input(directory, "a", None)
+
+
+def test_only_directory_of_a_terminal_has_keys(directory: str, tmp_path: Path) -> None:
+    terminal = str(tmp_path / "terminal")
+    files.create(terminal, {**SPEC, "stdin": "terminal"})
+    status = os.stat(os.path.join(terminal, files.KEYS))
+    assert (stat.S_ISFIFO(status.st_mode), stat.S_IMODE(status.st_mode)) == (True, 0o600)
+    assert os.path.exists(os.path.join(terminal, files.IN))
+    assert not os.path.exists(os.path.join(directory, files.KEYS))
+
+
+def make_nothing(path: Path) -> None:
+    assert not path.exists()
+
+
+def new_fifo(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make", [new_fifo, make_nothing, Path.touch, Path.mkdir, lambda path: path.symlink_to("other")]
+)
+def test_keys_are_not_taken_without_a_keeper(make: Callable[[Path], object], tmp_path: Path) -> None:
+    other = os.open(new_fifo(tmp_path / "other"), os.O_RDWR)
+    make(tmp_path / files.KEYS)
+    assert files.type_keys(str(tmp_path), b"abc") == 0
+    os.close(other)
+
+
+def test_only_part_of_keys_is_taken_when_full(tmp_path: Path) -> None:
+    reader = os.open(new_fifo(tmp_path / files.KEYS), os.O_RDWR | os.O_NONBLOCK)
+    data = os.urandom(300_000)
+    taken = files.type_keys(str(tmp_path), data)
+    assert 0 < taken < len(data)
+    assert files.type_keys(str(tmp_path), data[taken:]) == 0
+    assert os.read(reader, len(data)) == data[:taken]
+    os.close(reader)
+
+
+def test_size_reads_as_it_was_set(directory: str) -> None:
+    assert files.read_size(directory) is None
+    files.set_size(directory, 132, 50)
+    files.set_size(directory, 1000, 1)
+    assert files.read_size(directory) == (1000, 1)
+    assert Path(directory, files.SIZE).read_bytes() == b"1000 1\n"
+
+
+@pytest.mark.parametrize("size", [(0, 40), (120, 1001), (-1, 1), (True, 40)])
+def test_size_is_refused_when_out_of_range(size: tuple[int, int], directory: str) -> None:
+    with pytest.raises(ValueError, match="1 to 1000"):
+        files.set_size(directory, *size)
+    assert files.read_size(directory) is None
+
+
+@pytest.mark.parametrize(
+    "written", [b"", b"80", b"80 24", b"0 24\n", b"80 1001\n", b"80 24\n\n", b"\xd9\xa1 2\n", b"-1 2\n"]
+)
+def test_size_reads_as_missing_when_malformed(written: bytes, directory: str) -> None:
+    Path(directory, files.SIZE).write_bytes(written)
+    assert files.read_size(directory) is None
 
 
 def test_ring_returns_false_without_a_keeper(directory: str, tmp_path: Path) -> None:

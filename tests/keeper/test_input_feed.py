@@ -161,3 +161,13 @@ def test_input_is_closed_when_its_file_is_gone(runs: Runs, replaced: bool) -> No
         os.mkfifo(path)
     ring(directory, files.BELL_INPUT)
     assert wait_ended(directory).code == 0
+
+
+def test_input_ends_after_data_with_eof(runs: Runs) -> None:
+    """More than a pipe holds: the end comes when all of it is written."""
+    directory = runs.create("/bin/cat", stdin="lines")
+    files.append_input(directory, "1", "x" * 300_000, eof=True)
+    files.append_input(directory, "2", "too late\n")
+    assert runs.finish(directory).code == 0
+    assert out_of(directory) == b"x" * 300_000
+    assert position_of(directory) == size_of_input(directory)

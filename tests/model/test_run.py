@@ -91,7 +91,11 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("input", {"kind": "message", "text": "hi"}, {}),
     ("input", {"kind": "stop", "reason": "timeout"}, {"stop_reason": "timeout"}),
     ("turn.started", {}, {}),
-    ("turn.ended", {"result": "so far", "idle": True}, {"result": "so far", "status": "waiting"}),
+    (
+        "turn.ended",
+        {"result": "so far", "idle": True},
+        {"result": "so far", "status": "waiting", "waiting_since": 101.0},
+    ),
     ("turn.ended", {"result": None, "error": "no money"}, {"error": "no money"}),
     ("notice", {"kind": "retry", "text": "again"}, {}),
     ("rate_limited", {}, {}),
@@ -100,7 +104,7 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("rate_limited", {"status": "rejected", "resets_at": "soon"}, {}),
     ("rate_limited", {"status": "allowed_warning", "resets_at": 1800000000}, {}),
     ("parked", {"until": 500.0, "reason": "rate_limited"},
-     {"status": "waiting", "parked_until": 500.0, "parked_for": "rate_limited"}),
+     {"status": "waiting", "waiting_since": 101.0, "parked_until": 500.0, "parked_for": "rate_limited"}),
     ("unparked", {}, {}),
     ("marker", {"line": "FORKHESTRA_COMPLETE"}, {"marker": True}),
     ("gate", {"passed": True}, {}),
@@ -191,6 +195,15 @@ def test_end_of_a_turn_closes_its_questions() -> None:
     assert fold(late).status is Status.WAITING
 
 
+def test_question_of_a_hook_outlives_a_turn() -> None:
+    """It may belong to the next turn: the end of a turn is read from a file later."""
+    story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("question", 2, id="a")]
+    story += [event("question", 3, id="b", via="hook"), event("turn.ended", 4, result="one", idle=True)]
+    now = fold(story)
+    assert ([asked["id"] for asked in now.open_questions], now.needs_you) == (["b"], True)
+    assert fold([*story, event("answer", 5, id="b", allow=None)]).status is Status.RUNNING
+
+
 def test_session_waits_between_turns() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("turn.started", 2)]
     story.append(event("turn.ended", 3, result="one", idle=True))
@@ -253,3 +266,12 @@ def test_new_session_replaces_only_a_cleared_one() -> None:
         assert apply(run, event("session", session_id="two", instead_of=other)).session_id == "one"
     cleared = apply(run, event("session", session_id="two", transcript="/u", instead_of="one"))
     assert (cleared.session_id, cleared.transcript) == ("two", "/u")
+
+
+@pytest.mark.req("S5-14")
+def test_time_of_waiting_begins_with_each_wait() -> None:
+    run = apply(apply(born(), event("run.started", 1)), event("turn.ended", 2, idle=True))
+    assert run.waiting_since == 102.0
+    assert apply(run, event("question", 3, id="a")).waiting_since == 102.0
+    again = apply(apply(run, event("turn.started", 4)), event("turn.ended", 5, idle=True))
+    assert again.waiting_since == 105.0

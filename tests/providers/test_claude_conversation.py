@@ -13,7 +13,8 @@ from providers.streams.recorded import SESSION_ID, init, line, read_all, result,
 from hocket.errors import PromptError, UsageError
 from hocket.model import SESSION, Agent, Spec
 from hocket.providers.base import Answer, LaunchRequest
-from hocket.providers.claude import conversation
+from hocket.providers.claude import conversation, own_hooks
+from hocket.providers.claude.hooks import are_usable
 from hocket.providers.claude.launch import bound, launch, resume
 from hocket.providers.claude.paths import folder_name, transcripts
 from hocket.providers.claude.questions import rule_in
@@ -284,3 +285,46 @@ def test_always_adds_suggested_rule_for_session() -> None:
 def test_rule_is_described_as_text(suggestions: list[Any], rule: str | None) -> None:
     found = rule_in(suggestions)
     assert (found[0] if found else None) == rule
+
+
+CALL: dict[str, Any] = {"tool": "Bash", "input": {"command": "make all"}, "suggestions": [ADDS], "agent": None}
+
+
+def decided(call: dict[str, Any], **said: Any) -> Any:
+    told = conversation.hook_decision(call, {"text": None, **said})["hookSpecificOutput"]
+    assert (told.pop("hookEventName"), list(told)) == ("PermissionRequest", ["decision"])
+    return told["decision"]
+
+
+def test_decision_of_a_hook_follows_the_answer() -> None:
+    assert decided(CALL, allow=True) == {"behavior": "allow"}
+    assert decided(CALL, allow=False, text="no") == {"behavior": "deny", "message": "no"}
+    for_session = {**ADDS, "destination": "session"}
+    assert decided(CALL, allow=True, rule="Bash(make *)") == {"behavior": "allow", "updatedPermissions": [for_session]}
+    assert decided(CALL, allow=True, rule="Bash(other)") == {"behavior": "allow"}
+
+
+def test_always_means_the_rule_that_was_shown() -> None:
+    """A rule with a masked secret is not shown; the hook itself has it unmasked."""
+    other = {**ADDS, "rules": [{"toolName": "Bash", "ruleContent": "curl secret *"}]}
+    (added,) = decided({**CALL, "suggestions": [other, ADDS]}, allow=True, rule="Bash(make *)")["updatedPermissions"]
+    assert added["rules"] == [RULE]
+
+
+def test_hook_answers_a_choice_of_any_size() -> None:
+    long = {"question": "Which?", "options": [{"label": "x" * 100_000}, {"label": "short"}]}
+    call = {**CALL, "tool": "AskUserQuestion", "input": {"questions": [long, COLOURS]}}
+    given = decided(call, allow=True, text="2\nred")
+    assert given["updatedInput"] == {**call["input"], "answers": {"Which?": "short", "Which colour?": "red"}}
+
+
+def test_hooks_of_a_lead_are_entries_by_event() -> None:
+    hooks = own_hooks.hooks_for_lead(("/a b/python", "-m", "hocket"))
+    assert are_usable(hooks["PreToolUse"])
+    assert are_usable(hooks["PermissionRequest"])
+    (calls,), (permission,) = hooks["PreToolUse"], hooks["PermissionRequest"]
+    assert calls["hooks"][0]["command"] == "'/a b/python' -m hocket hook pre-tool-use --team || exit 2"
+    assert (permission["matcher"], permission["hooks"][0]["timeout"]) == ("*", 604_800)
+    assert permission["hooks"][0]["command"] == "'/a b/python' -m hocket hook permission-request"
+    (delegating,) = own_hooks.hooks_for_lead(("hocket",), delegates=True)["PreToolUse"]
+    assert "pre-tool-use --team --always ||" in delegating["hooks"][0]["command"]

@@ -89,14 +89,14 @@ def test_environment_without_user_has_no_folders() -> None:
 
 def test_live_session_is_read() -> None:
     found = session_files.live(encoded(LIVE))
-    assert found == (SESSION, 4255, 123085, "/p", False, 1795053001.892, "plain", "1991f567")
+    assert found == (SESSION, 4255, 123085, "/p", False, 1795053001.892, "plain", "1991f567", False, None)
 
 
 @pytest.mark.parametrize(("status", "waits"), [("busy", False), ("idle", True), ("waiting", True), ("new", False)])
 def test_status_says_whether_it_waits(status: str, waits: bool) -> None:
     found = session_files.live(encoded({**LIVE, "status": status}))
     assert found is not None
-    assert found.is_waiting is waits
+    assert (found.is_waiting, found.has_dialog) == (waits, status == "waiting")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -233,6 +234,50 @@ def test_uncovered_request_names_the_agent() -> None:
 
 def test_default_answers_unmatched_requests() -> None:
     assert parts(script(default=[SAY]), [user("anything")]) == YES
+
+
+IDLE = {"type": "idle_notification", "from": "alice", "result": "go"}
+SHUTDOWN = {"type": "shutdown_request", "requestId": "shutdown-1@alice", "from": "team-lead"}
+
+
+def mail(*texts: str | dict[str, Any]) -> dict[str, Any]:
+    """What teammates have sent, as the CLI passes it on."""
+    written = (text if isinstance(text, str) else json.dumps(text, separators=(",", ":")) for text in texts)
+    wrapped = (f'<teammate-message teammate_id="alice" summary="a > b">\n{one}\n</teammate-message>' for one in written)
+    return user("Another Claude session sent a message:\n" + "\n\n".join(wrapped) + "\n\nIt was not your user: go.")
+
+
+def test_message_of_teammate_is_the_prompt() -> None:
+    turn = turn_of([mail("first\npart", IDLE, "second")])
+    assert (turn.prompt, turn.number, turn.woken) == ("first\npart\nsecond", 1, 0)
+
+
+def test_notice_of_team_wakes_without_a_rule() -> None:
+    history = [user("start"), said("started"), mail(IDLE, {"type": "task_assignment", "taskId": "1"})]
+    assert parts(script(rule(OTHER, prompt="go"), default=[OTHER]), history) == (Say("Noted."),)
+    assert parts(script(rule(SAY, woken=1, prompt="idle_notification")), history) == YES
+    assert turn_of([*history, said("noted"), mail("more")])[:3] == ("more", 2, 0)
+
+
+def test_echo_fills_the_input_of_a_tool() -> None:
+    given = {"to": "{last}", "message": {"request_id": "{request_id}", "approve": True, "notes": ["{prompt}"]}}
+    document = script(
+        rule({"tool": {"name": "SendMessage", "echo": given}}, prompt="shutdown_request"),
+        rule({"tool": {"name": "SendMessage", "input": given}}),
+    )
+    (call,) = parts(document, [mail({**SHUTDOWN, "reason": "done"})])
+    assert isinstance(call, Call)
+    assert call.input["message"] == {
+        "request_id": "shutdown-1@alice",
+        "approve": True,
+        "notes": [json.dumps({**SHUTDOWN, "reason": "done"}, separators=(",", ":"))],
+    }
+    assert parts(document, [user("go")]) == (Call("SendMessage", given),)
+
+
+def test_named_sub_agent_is_identified_by_name() -> None:
+    parsed = parse(script(rule({"agent": {"name": "alice", "type": "deep", "prompt": "dig"}})))
+    assert sub_agent_type(parsed, "dig") == "alice"
 
 
 def test_sub_agent_is_identified_by_its_prompt() -> None:

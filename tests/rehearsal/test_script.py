@@ -157,6 +157,7 @@ WRONG: list[tuple[Any, str]] = [
         "ask: denied: step 1: unknown key 'sai'",
     ),
     ({"rules": [{"do": [{"tools": [{"ask": {"tool": "B", "denied": ["hang"]}}]}]}]}, "not supported for several"),
+    ({"rules": [{"do": [{"tool": {"name": "B", "input": {}, "echo": {}}}]}]}, "must have either an input or an echo"),
     ({"rules": [{"do": [{"agent": {"type": "x"}}]}]}, "agent: 'prompt' is missing"),
     ({"rules": [{"do": [{"fail": {}}]}]}, "must have either a status or an exit code"),
     ({"rules": [{"do": [{"fail": {"status": 200}}]}]}, "status: must be a whole number from 400 to 599; got 200"),
@@ -184,7 +185,7 @@ def test_error_names_location_of_mistake(document: Any, complaint: str) -> None:
 def test_error_lists_the_known_keys() -> None:
     with pytest.raises(ScriptError) as raised:
         parse({"rules": [{"do": [{"tool": "Bash"}]}]}, "s")
-    assert raised.value.hint == "its keys: name, input, result, error"
+    assert raised.value.hint == "its keys: name, input, result, error, echo"
 
 
 def test_date_in_tool_input_is_refused(tmp_path: Path) -> None:

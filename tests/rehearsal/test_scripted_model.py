@@ -162,6 +162,13 @@ def test_sub_agent_is_identified_by_prompt() -> None:
     assert answer["content"][0]["text"] == "looking"
 
 
+def test_teammate_is_identified_by_its_name() -> None:
+    with model(rule({"say": "mine"}, agent="alice"), rule({"say": "lead"}, agent="planner"), agents=NAMES) as running:
+        request = body(system="You plan.")
+        assert message(running, request, X_Claude_Code_Agent_Id="alice@session-1")["content"][0]["text"] == "mine"
+        assert message(running, request, X_Claude_Code_Agent_Id="a0123")["content"][0]["text"] == "lead"
+
+
 SESSION = {"X_Claude_Code_Session_Id": "s"}
 
 

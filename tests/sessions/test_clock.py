@@ -61,3 +61,16 @@ def test_begin_and_end_of_run_are_stamped() -> None:
     assert measured.data["duration"] == 9.0, "what its keeper measured counts"
     said = Event(0, 1.0, "r1", "r1", "text", {"text": "x"})
     assert clock.stamped(said, live) is said
+
+
+@pytest.mark.req("S5-13", "S5-47")
+def test_only_a_run_that_waits_for_a_message_becomes_idle() -> None:
+    run = run_since(1, HERE)
+    waiting = replace(run, status=Status.WAITING, waiting_since=time.time())
+    assert clock.idle_in(run, 5.0) is None
+    assert clock.idle_in(waiting, 0.0) == 0.0
+    assert 0.0 < (clock.idle_in(waiting, 5.0) or 0.0) <= 5.0
+    assert clock.idle_in(replace(waiting, waiting_since=1.0), 5.0) == 0.0
+    assert clock.idle_in(replace(waiting, open_tasks=1), 0.0) is None
+    assert clock.idle_in(replace(waiting, parked_until=9.0), 0.0) is None
+    assert clock.idle_in(replace(waiting, open_questions=({"id": "q"},)), 0.0) is None

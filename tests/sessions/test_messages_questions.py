@@ -208,3 +208,33 @@ def test_agent_question_is_answered_by_its_chain(home: Path, project: Path) -> N
             await stop_all(engine)
 
     asyncio.run(scene())
+
+
+def test_answer_at_the_terminal_closes_older_questions_of_hooks(home: Path, project: Path, agent: Bin) -> None:
+    agent("claude", SLEEPER)
+
+    async def scene() -> None:
+        async with engine_runner(home, project) as runner:
+            engine = runner.engine
+            run = await runner.running(await runner.start("claude", on_question="ask"))
+            call = {"tool": "Bash", "input": {"command": "make"}, "suggestions": []}
+            first, own = await engine.ask_by_hook(run, call), await engine.ask(run, "Which?")
+            second = await engine.ask_by_hook(run, call)
+            last = engine.find(run.id).open_questions[-1]["asked_at"]
+            await engine.close_hook_questions(run, last)
+            assert [one["id"] for one in engine.find(run.id).open_questions] == [own, second]
+            said = engine.question(run, first)
+            assert (said["answered"], said["allow"], said["answer"], said["by"]) == (True, None, None, "terminal")
+            with pytest.raises(Conflict, match=f"question {first} of .* already been answered at the terminal"):
+                await engine.answer(run, first, True, None, "me")
+            before = engine.applied_seq
+            await engine.close_hook_questions(run, last)
+            assert engine.applied_seq == before
+            await engine.answer(run, second, True, None, "me")
+            await engine.close_hook_questions(run, float("inf"))
+            assert engine.question(run, second)["allow"] is True
+            assert [one["id"] for one in engine.find(run.id).open_questions] == [own]
+            await stop_all(engine)
+            await engine.close_hook_questions(engine.find(run.id), float("inf"))
+
+    asyncio.run(scene())

@@ -39,6 +39,29 @@ def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
         ("tool.finished", {"name": "Bash", "error": True, "text": "no\nsuch file"}, "me Bash failed: no such file"),
         ("member", {"agent": "Explore", "status": "started", "text": "look"}, "me/Explore started: look"),
         ("member", {"agent": "Explore", "status": "running", "text": "look"}, None),
+        (
+            "member",
+            {"team": "t", "name": "alice", "agent": "reviewer", "model": "opus", "status": "started"},
+            "me teammate alice has joined (reviewer, opus)",
+        ),
+        ("member", {"team": "t", "name": "alice", "agent": "reviewer", "status": "idle"}, "me teammate alice is idle"),
+        ("member", {"team": "t", "id": "a@t", "status": "stopped"}, "me teammate a@t has stopped"),
+        (
+            "task.changed",
+            {"team": "t", "id": "3", "status": "in_progress", "owner": "alice", "subject": "Write\nit"},
+            "me task 3 in progress, alice: Write it",
+        ),
+        ("task.changed", {"team": "t", "id": "3", "status": "deleted"}, "me task 3 deleted"),
+        (
+            "message",
+            {"team": "t", "from": "alice", "to": "team-lead", "text": "long", "summary": "done", "kind": "message"},
+            "me alice to team-lead: done",
+        ),
+        (
+            "message",
+            {"team": "t", "from": "team-lead", "to": "bob", "text": "enough", "kind": "shutdown_request"},
+            "me team-lead to bob asks for a shutdown: enough",
+        ),
         ("notice", {"kind": "retry", "text": "try 2 of 5"}, "me retry: try 2 of 5"),
         ("notice", {"kind": "permission_denied", "text": "Bash"}, "me permission denied: Bash"),
         ("notice", {"kind": "info", "text": "hooks ran"}, "me hooks ran"),
@@ -228,6 +251,7 @@ def test_reply_command_follows_a_multiline_question() -> None:
     [
         ("fail", permission("ls"), f"? me wants to run Bash: ls    {AUTOMATIC_ANSWERS['fail']}"),
         ("deny", {"id": "q", "kind": "ask", "text": "Why?", "via": "ask"}, "? me asks: Why?"),
+        ("deny", permission("ls") | {"via": "hook"}, "? me wants to run Bash: ls"),
     ],
 )
 def test_automatic_answer_has_no_reply_command(on_question: str, question: dict[str, Any], said: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hocket.views.run_list import ENDED_SECONDS, RunList, Totals
 
 
@@ -72,3 +74,11 @@ def test_last_words_are_of_newest_agent_below() -> None:
     runs.add(message(run(6, last="mine"), run(7, 6, last="of a child"), run(8), run(9, 8, last="heard")), 0.0)
     assert runs.last_words("r6") == ("a6", "mine")
     assert runs.last_words("r8") == ("a9", "heard")
+
+
+@pytest.mark.req("S5-14")
+def test_waiting_run_becomes_idle_without_news() -> None:
+    runs = RunList()
+    runs.add(message(run(1, status="waiting", elapsed=1.0, idle_in=5.0), run(2, elapsed=1.0, idle_in=None)), 10.0)
+    shown = [(one or {})["idle_in"] for one in (runs.run("r1", 13.0), runs.run("r1", 99.0), runs.run("r2", 99.0))]
+    assert shown == [2.0, 0.0, None]

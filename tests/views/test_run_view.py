@@ -161,6 +161,16 @@ def test_answered_question_is_no_longer_shown() -> None:
     assert (progress.steps[1].status, progress.steps[1].question) == ("running", None)
 
 
+def test_question_of_a_hook_outlives_a_turn() -> None:
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2", via="hook"))
+    feed(progress, make("rb2", "turn.ended", turn=1))
+    assert [question.data["id"] for question in progress.questions.values()] == ["q2"]
+    answered = make("rb2", "answer", id="q2", allow=None, text=None, by="terminal")
+    (line,) = lines_of(feed(progress, answered), answered)
+    assert line.endswith(" answered at the terminal")
+    assert (progress.steps[1].status, progress.questions) == ("running", {})
+
+
 def test_session_between_turns_is_idle() -> None:
     ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
     progress = feed(RunView(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
@@ -465,3 +475,26 @@ def test_begin_of_each_iteration_is_logged() -> None:
     assert lines_of(progress, make("rl", "run.started")) == []
     single = feed(RunView(ROOT), created(ROOT, "tool", parent=None))
     assert lines_of(single, make(ROOT, "run.started")) == []
+
+
+@pytest.mark.req("S5-47")
+def test_lead_with_open_tasks_is_never_idle() -> None:
+    view = feed(
+        RunView(ROOT),
+        created(ROOT, "claude", "lead", None),
+        make(ROOT, "run.started"),
+        make(ROOT, "task.changed", team="t", id="1", status="pending", open=1),
+        make(ROOT, "turn.ended", idle=True),
+    )
+    (step,) = view.steps
+    assert (step.status, step.state()) == ("waiting", "team")
+    view.add(make(ROOT, "task.changed", team="t", id="1", status="completed", open=0))
+    assert step.state() == "waiting"
+
+
+def test_teammates_are_no_helpers_of_their_lead() -> None:
+    view = feed(RunView(ROOT), created(ROOT, "claude", "lead", None), make(ROOT, "run.started"))
+    joined = make(ROOT, "member", team="t", id="alice@t", name="alice", agent="reviewer", status="started")
+    view.add(joined)
+    assert view.steps[0].helpers == {}
+    assert view.speaker_of(joined) == "claude"

@@ -17,7 +17,7 @@ from hocket.cli.usage import BOUNDS, ISOLATED, SPENDING
 from hocket.errors import UsageError
 from hocket.workflows.request import HandoffRequest, StartRequest
 
-SPAWN_OPTIONS = {"passed": ("-x",), "timeout": 1.0, "session": True, "on_question": "deny"}
+SPAWN_OPTIONS = {"passed": ("-x",), "timeout": 1.0, "session": True, "agent_teams": True, "on_question": "deny"}
 FIELDS = set(StartRequest.__struct_fields__)
 
 
@@ -31,10 +31,12 @@ def test_start_request_has_keys_of_command_line(tmp_path: Path) -> None:
         "timeout": 1.0,
         "marker": "DONE",
         "on_question": "deny",
+        "agent_teams": True,
         **{option.name: 1 for option in (*BOUNDS, ISOLATED)},
     }
     body = request_body(("a", "A=1"), str(tmp_path), options)
     assert set(body) | {"on_question_default"} <= FIELDS
+    assert (body["agent_teams"], body["session"]) == (True, False)
     spawned = spawn_body(
         "a", "p", str(tmp_path), {**dict.fromkeys(option.name for option in SPENDING), **SPAWN_OPTIONS}
     )
@@ -61,6 +63,18 @@ def test_start_body_adds_only_spellings() -> None:
     assert {name.removeprefix("camel_") for name in added} <= FIELDS
     given = msgspec.json.decode(b'{"agent":"a","budgetUsd":2,"onLost":"retry","idle_timeout":3}', type=wire.StartBody)
     assert (given.budget_usd, given.on_lost, given.idle_timeout) == (2, "retry", 3)
+
+
+@pytest.mark.req("S5-01")
+def test_start_body_takes_teams_in_both_spellings() -> None:
+    bodies = ('{"agent":"a","agentTeams":true}', '{"agent":"a","agent_teams":true}', '{"agent":"a","agentTeams":false}')
+    given = [msgspec.json.decode(body.encode(), type=wire.StartBody) for body in (*bodies, '{"agent":"a"}')]
+    assert [(one.agent_teams, one.session) for one in given] == [
+        (True, None),
+        (True, None),
+        (False, None),
+        (False, None),
+    ]
 
 
 def test_handoff_body_has_fields_of_handoff_request() -> None:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, wire
+from hocket.api import catalog, hooks, inbox, mcp, openapi, run_filters, stream, tasks, teams, terminals, wire
 from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named, sender_from_below
 from hocket.api.routing import Header, Key, Operation, Query, content, get, post, routes
 from hocket.config import caller_environment
@@ -46,7 +46,8 @@ Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
     """Return the app of a server."""
-    declared = [*operations(), *inbox.operations(), *catalog.operations(), *tasks.operations(), *mcp.operations()]
+    modules = (terminals, inbox, hooks, teams, catalog, tasks, mcp)
+    declared = [*operations(), *(one for module in modules for one in module.operations())]
     app = Starlette(routes=[*routes(declared), openapi.route(declared)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     app.state.engine = engine
@@ -83,12 +84,13 @@ def operations() -> list[Operation]:
 
 
 def _run_out(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_with_tree_cost(engine, engine.displayed(run)), engine.hub.last.get(run.id))
+    shown = _with_tree_cost(engine, engine.displayed(run))
+    return wire.run_out(shown, engine.hub.last.get(run.id), engine.idle_after, engine.live_teammates(run))
 
 
 def _with_tree_cost(engine: Engine, run: Run) -> Run:
     """Add the cost of its descendants to a root that is an agent; a chain includes it already."""
-    if run.kind is not Kind.LEAF or run.root != run.id or not engine.read.has_children(run.id):
+    if not run.has_process or run.root != run.id or not engine.read.has_children(run.id):
         return run
     spent = engine.spent_below(run)
     return msgspec.structs.replace(run, cost_usd=spent.cost_usd, tokens=spent.tokens)
@@ -217,7 +219,7 @@ async def start_run(
     if body.parent is not None and caller is None:
         raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
     task = engine.tasks.find(body.task, caller)
-    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
+    start = msgspec.structs.replace(body, cwd=task.cwd or body.cwd, session=bool(body.session))
     given = await engine.tasks.hand_off(task, start, idempotency_key, caller)
     return _started(engine, engine.find(given.handoff.run or ""), follow)
 
@@ -277,6 +279,7 @@ async def show_run(request: Request, ref: str, worktrees: bool = False) -> Respo
         "children": await _children(engine, run),
         "dir": str(engine.directory(run)),
         "prompt": engine.read.shown_prompt(run.id),
+        "terminal": engine.terminals.has_terminal(run),
         "steps": await engine.current_steps(run) if worktrees else [dict(step) for step in run.steps],
     }
     return wire.success(_run_out(engine, run) | wire.tree_usage_out(usage.get(run.id, UsageTotal())) | more)
@@ -284,7 +287,7 @@ async def show_run(request: Request, ref: str, worktrees: bool = False) -> Respo
 
 def _runs_with_questions(engine: Engine, run: Run) -> list[Run]:
     """Return the runs whose questions are shown with a run: itself, or the descendants of a chain."""
-    if run.kind is Kind.LEAF:
+    if run.has_process:
         return [run]
     return [one for one in engine.live() if one.open_questions and reaches(engine, run, one)]
 
@@ -307,7 +310,7 @@ async def run_output(
     if run.is_observed:
         raise NotFound(f"Hocket did not start run {run.number} and has no output of it", "omit --raw to read its log")
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
-    if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not files.is_regular(path):
+    if run.has_process and run.ended and run.started_at is not None and not files.is_regular(path):
         raise NotFound(f"the output of run {run.number} is missing: {path}", "its events still contain its lines")
     chunks = stream.output(engine, run, path, offset, follow)
     return StreamingResponse(chunks, 200, {"Cache-Control": "no-store"}, "application/octet-stream")

@@ -32,7 +32,6 @@ from hocket.engine import Engine
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.server_watch import SERVER_LOCK
-from hocket.model import Kind
 from hocket.sessions.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
 from hocket.sessions.limits import Reserve
 from hocket.store import open_store
@@ -72,7 +71,7 @@ def _seed(home: Path) -> None:
 
 
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
-    limits = load(str(home), str(home)).limits
+    settings = load(str(home), str(home))
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp, unavailable_port = _bind_tcp(home, host, config.requested_port() if port is None else port)
@@ -81,7 +80,8 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     reserve = Reserve(home)
     store = open_store(home / DATABASE, make_room=reserve.make_room)
     unix = _bind_unix(unix_path)  # before there are threads, because it changes the umask
-    engine = Engine(home, unix_path, secret, store, limits)
+    engine = Engine(home, unix_path, secret, store, settings.limits)
+    engine.idle_after = settings.idle_after
     engine.open()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,7 +102,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
 
 async def _settle(engine: Engine) -> None:
     """Wait until runs that ended with a restart of the machine are recorded as ended, so that none is shown as live."""
-    live = (run for run in engine.live() if run.kind is Kind.LEAF)
+    live = (run for run in engine.live() if run.has_process)
     ended = [run for run in live if ended_by_restart(str(engine.directory(run)))]
     if ended:
         await asyncio.wait([asyncio.create_task(engine.wait(run)) for run in ended], timeout=SETTLE_SECONDS)

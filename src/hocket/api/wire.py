@@ -127,6 +127,14 @@ class RunOut(Struct):
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None
     """The file that defines its agent."""
+    teammate: str | None
+    """Of a teammate: its id in the team of its lead, which is its parent."""
+    teammates: int | None
+    """How many teammates a lead has now; null for other runs."""
+    open_tasks: int
+    """How many shared tasks of a lead's team are unfinished."""
+    idle_in: float | None
+    """Seconds until it is shown as idle, 0 if it is; null while it, or its team, is at work or waits for an answer."""
     parked_until: float | None
     """When it continues after a usage limit or an overload of the service, as ``reason`` says."""
     tree_cost_usd: float | UnsetType | None = UNSET
@@ -351,6 +359,30 @@ class AskBody(RequestStruct):
     """Answers to choose from; another answer is possible."""
 
 
+class PermissionBody(RequestStruct, kw_only=True):
+    """A call of a tool that needs a decision, as a hook of the agent's CLI reports it."""
+
+    tool: Annotated[str, Meta(min_length=1, max_length=1000)]
+    input: dict[str, Any] = {}
+    suggestions: list[Any] = []
+    """What the CLI suggests to allow from now on, in its own format."""
+    agent: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    """The sub-agent or teammate that calls it; null for the run's own agent."""
+
+
+class TeammateBody(RequestStruct):
+    """A teammate that an agent is about to start."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class AllowedTeammate(Struct):
+    """The teammate that may be started."""
+
+    run: str
+    name: str
+
+
 class AskedQuestion(Struct):
     """The new question."""
 
@@ -376,6 +408,8 @@ class RunDetail(RunOut, kw_only=True):
     dir: str
     prompt: str | None
     """The prompt as it was sent, with secrets redacted; of a chain the prompt of the whole chain."""
+    terminal: bool
+    """True if its process has, or had, a terminal, which ``GET /api/runs/{ref}/terminal`` shows."""
     steps: list[StepOut]
     questions: list[QuestionOut]
     seq: int
@@ -539,11 +573,12 @@ _CAMEL = {
     "no_progress": "noProgress",
     "gate_timeout": "gateTimeout",
     "on_lost": "onLost",
+    "agent_teams": "agentTeams",
 }
 
 
 class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
-    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may have camelCase names."""
+    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits and ``agentTeams`` may have camelCase names."""
 
     camel_budget_usd: Dollars | None = None
     camel_budget_tokens: Count | None = None
@@ -551,10 +586,11 @@ class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for na
     camel_no_progress: Count | None = None
     camel_gate_timeout: Seconds | None = None
     camel_on_lost: Literal["ask", "retry"] | None = None
+    camel_agent_teams: bool = False
 
     def __post_init__(self) -> None:
         for name in _CAMEL:
-            if (value := getattr(self, f"camel_{name}")) is not None:
+            if value := getattr(self, f"camel_{name}"):  # none of them may be zero or empty
                 msgspec.structs.force_setattr(self, name, value)
 
 
@@ -567,6 +603,43 @@ class MessageBody(RequestStruct):
     def __post_init__(self) -> None:
         if not self.text and (self.text is not None or not self.interrupt):
             raise ValueError("give a non-empty `text`, or `interrupt`")
+
+
+MAX_KEYS = 1024 * 1024
+MAX_CELLS = 1000
+Cells = Annotated[int, Meta(ge=1, le=MAX_CELLS)]
+"""The columns or the rows of a terminal."""
+
+
+class TerminalInput(RequestStruct):
+    """What is typed into the terminal of a run, the new size of a viewer, or both."""
+
+    keys: Annotated[str, Meta(min_length=1, max_length=MAX_KEYS)] | None = None
+    """Text, which is typed as UTF-8."""
+    data: Annotated[bytes, Meta(min_length=1, max_length=MAX_KEYS)] | None = None
+    """Bytes in base64, which are typed as they are, instead of ``keys``."""
+    viewer: NonEmptyText | None = None
+    """The viewer with this size, as the header ``Hocket-Viewer`` of its stream names it."""
+    columns: Cells | None = None
+    rows: Cells | None = None
+
+    def __post_init__(self) -> None:
+        if self.keys is not None and self.data is not None:
+            raise ValueError("give `keys` or `data`, not both")
+        if (self.columns is None) != (self.rows is None):
+            raise ValueError("give `columns` and `rows` together")
+        if self.columns is not None and self.viewer is None:
+            raise ValueError("a size needs the `viewer` that has it")
+        if self.columns is None and self.keys is None and self.data is None:
+            raise ValueError("give `keys`, `data`, or `columns` and `rows`")
+
+
+class TerminalAccepted(Struct):
+    """What was typed has been accepted."""
+
+    run: str
+    typed: int
+    """Bytes."""
 
 
 class AnswerBody(RequestStruct, kw_only=True):
@@ -706,13 +779,13 @@ class EmptyBody(RequestStruct):
     """A body without fields."""
 
 
-def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
+def run_out(run: Run, last: str | None = None, idle_after: float = 0.0, teammates: int | None = None) -> dict[str, Any]:
     """Return a run as JSON values. ``last`` is its latest output; an open question takes precedence."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
     derived: dict[str, Any] = {"number": run.number or None}
     derived |= {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
-    derived["elapsed"] = clock.elapsed(run)
+    derived |= {"elapsed": clock.elapsed(run), "idle_in": clock.idle_in(run, idle_after), "teammates": teammates}
     return {name: plain.get(name) for name in _RUN_FIELDS} | derived
 
 

@@ -65,14 +65,16 @@ def runtime_row(word: str, cwd: str, env: Mapping[str, str], config: Config, cat
     try:
         found = resolve(word, cwd, env, config, catalog)
     except HocketError as error:
-        return {"provider": None, "runtime": None, "problem": error.message}
+        return {"provider": None, "runtime": None, "team": False, "problem": error.message}
     problem, agent = found.missing.message if found.missing else None, found.agent
     program = PROVIDERS[agent.provider].program
     if program is None or agent.definition is None or isinstance(found.missing, UsageError):
-        return {"provider": None if problem else agent.provider, "runtime": None, "problem": problem}
+        provider = None if problem else agent.provider
+        return {"provider": provider, "runtime": None, "team": agent.team, "problem": problem}
     reason = f" ({found.runtime.reason})" if found.runtime.reason else ""
     problem = problem or _missing_model(word, agent, config, env)
-    return {"provider": agent.provider, "runtime": f"{program.label}{reason}", "problem": problem}
+    runtime = f"{program.label}{reason}"
+    return {"provider": agent.provider, "runtime": runtime, "team": agent.team, "problem": problem}
 
 
 def _missing_model(word: str, agent: Agent, config: Config, env: Mapping[str, str]) -> str | None:

@@ -333,7 +333,7 @@ _FIRST = (
 )
 _RENAMED = {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}
 """Fields of an alias that are properties of another name."""
-_ALIAS_FIELDS = ("runtime", "model", "permission_mode", "allowed_tools", "args", *_RENAMED)
+_ALIAS_FIELDS = ("runtime", "model", "permission_mode", "allowed_tools", "args", "team", *_RENAMED)
 
 
 def fields(entry: AgentEntry, metadata: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:

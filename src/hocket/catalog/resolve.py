@@ -167,6 +167,7 @@ def _with_alias(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
         permission_mode=alias.permission_mode or found.permission_mode,
         allowed_tools=alias.allowed_tools or found.allowed_tools,
         delegate=alias.delegate is not None,
+        team=bool(alias.team),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
@@ -14,6 +15,8 @@ from hocket.errors import BadDirectory, HocketError, HomeError, PromptError
 from hocket.views.text import strip_controls
 
 START_SECONDS = 60.0
+TICK_SECONDS = 0.25
+"""How often a command that follows a run looks at the time."""
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
 EXIT_BUDGET = 5
@@ -62,6 +65,23 @@ def connect_as_run(starting: bool) -> Client | None:
     if caller.run is None or caller.token is None or caller.url != f"unix:{config.socket_path(config.home())}":
         return None
     return connect(starting=starting)
+
+
+def wait_for_answer(
+    client: Client, run: str, question: str, after: int, *, in_turn: bool, deadline: float | None = None
+) -> dict[str, Any] | None:
+    """The event that answers a question of a run, or with ``in_turn`` the one that ends its turn and so closes it.
+
+    None if the run has ended or the time is up.
+    """
+    for event in client.follow_ticking(run, None if deadline is None else TICK_SECONDS, after):
+        if event is not None and event["run"] == run:
+            is_answer = event["type"] == "answer" and event["data"]["id"] == question
+            if is_answer or (in_turn and event["type"] == "turn.ended"):
+                return event
+        if deadline is not None and time.monotonic() > deadline:
+            return None
+    return None
 
 
 def _start_server(home: str) -> None:

@@ -354,6 +354,7 @@ def detail(agent: Row, page: AgentsPage) -> list[str]:
         "overrides": ", ".join(f"{page.shown(one['path'])} ({one['source']})" for one in agent["shadows"]),
         "description": agent["description"],
         "runs with": agent.get("runtime") or "",
+        "team": "leads one" if agent.get("team") else "",
         "model": written if written == model else f"{written} ({model})" if model else _NOTHING["model"],
         "tools": ", ".join(tool_names(written_field(agent, "tools", "allowed_tools"))) or _tools(agent, 3),
         "permissions": str(written_field(agent, "permission_mode") or ""),

@@ -118,6 +118,7 @@ def detail(row: Row) -> list[str]:
             "gate": step["until"],
             "limits": limits_text(step, "per iteration"),
             "isolation": step["isolation"],
+            "team": {True: "yes", False: "no"}.get(step["team"]),
         }
         lines += ["", f"step {step['step']}: {step['agent']}{times}{together}", *_named(facts)]
     variables = "".join(f" {name}=…" for name in row["variables"])
@@ -150,6 +151,7 @@ def step_details(steps: list[Row]) -> list[str]:
                 "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
                 "cwd": step["cwd"],
                 "worktree": step["repository"] and f"of {step['repository']}",
+                "team": step["team"] and ("lead, in a terminal" if step["terminal"] else "lead"),
                 "prompt": _shortened(step["prompt"] or ""),
                 "limits": limits_text(step["limits"], "per iteration"),
                 "gate": _gate(step["gate"], step["gate_timeout"]),

@@ -42,6 +42,7 @@ from hocket.trust.approvals import read as read_approvals
 from hocket.trust.check import check_configuration, configuration
 from hocket.views.event_text import shorten
 from hocket.views.text import age, one_line, size_text
+from hocket.workflows.team_mode import mode_of_program
 from hocket.workflows.worktrees import FOLDER as WORKTREES
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -51,7 +52,6 @@ FIXED_SQLITE = (3, 51, 3)
 DECLINED = 1
 VERSION_SECONDS = 10.0
 INSTALL_CLAUDE = "npm install -g @anthropic-ai/claude-code, or set HOCKET_CLAUDE to the program"
-LAST_TEAMS_IN_PRINT = (2, 1, 177)
 MEASURE_SECONDS = 3.0
 """Time to look at runs and worktrees: what is not seen by then is not counted."""
 LARGE = 5 * 1024**3
@@ -344,14 +344,28 @@ def check_claude(_home: str) -> Outcome:
         return False, f"{program} prints no version: {output[:80]!r}", INSTALL_CLAUDE
     lacks = [feature for feature in CLAUDE_FEATURES if version < feature.since]
     works = ", ".join(feature.name for feature in CLAUDE_FEATURES if feature not in lacks)
-    teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
     where = f"{output.split()[0]} at {program}"
     if not lacks:
-        return True, f"{where}; works: {works}; {teams}", None
+        return True, f"{where}; works: {works}", None
     missing = "; ".join(f"{feature.name} need {feature.flags}" for feature in lacks)
     hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
-    has = f": it has {works}; {teams}" if works else ""
+    has = f": it has {works}" if works else ""
     return False, f"{where}; {lacks[0].without} with it{has}", hint
+
+
+def check_teams(home: str) -> Outcome:
+    """Report in which mode the CLI has teams, by what a start with a team finds out. Teams are optional."""
+    env = config.caller_environment()
+    program, start = _claude_program(env), PROVIDERS[DEFINING_PROVIDER].team_start
+    if program is None or start is None:
+        return True, "not available: the Claude CLI was not found", None
+    mode = mode_of_program(start, program, access.directory(None), env, home if os.path.isdir(home) else None)
+    if mode.version is None:
+        return True, f"unknown: {program} does not say its version", None
+    where = "in a terminal that Hocket keeps" if mode.terminal else "in print mode"
+    if mode.obstacle is None:
+        return True, f"available {where}", None
+    return True, f"available {where}, but not yet: {mode.obstacle.problem}", mode.obstacle.hint
 
 
 def check_other_cli(provider: str) -> Outcome:
@@ -447,6 +461,7 @@ CHECKS: dict[str, Callable[[str], Outcome]] = {
     "processes": check_processes,
     "programs": check_programs,
     "claude": check_claude,
+    "teams": check_teams,
     "codex": lambda _home: check_other_cli("codex"),
     "cursor": lambda _home: check_other_cli("cursor"),
     "models": check_models,

@@ -22,6 +22,7 @@ STATUS_LABELS = {
     "gone": "- ended",
     "skipped": "- skipped",
     "parked": "‖ waits",
+    "team": "○ waiting",
 }
 LEAST_LAST = 8
 """Columns that the last cell of a table has at least."""
@@ -60,6 +61,8 @@ def status_label(run: dict[str, Any]) -> str:
         return STATUS_LABELS["gone"]
     if is_parked(run):
         return f"{STATUS_LABELS['parked']} until {upcoming_time(run['parked_until'], time.time())}"
+    if run["status"] == "waiting" and run.get("idle_in", 0) != 0:
+        return STATUS_LABELS["team"]  # its team is at work, or it was at work itself a moment ago
     return STATUS_LABELS.get(run["status"], str(run["status"]))
 
 

@@ -21,7 +21,6 @@ Event = dict[str, Any]
 Run = dict[str, Any]
 Question = dict[str, Any]
 
-TICK_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """A message that arrives while a turn ends may be answered by a turn of its own, which begins within this time."""
 FIRST_TURN = 1
@@ -218,13 +217,7 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None,
     path = f"/api/runs/{quote(mine.run)}/questions"
     asked = client.request("POST", path, {"text": text, "options": list(options)})
     deadline = None if timeout is None else time.monotonic() + timeout
-    for event in client.follow_ticking(asked["run"], TICK_SECONDS, after=since):
-        if event is not None and event["run"] == asked["run"]:
-            is_answer = event["type"] == "answer" and event["data"]["id"] == asked["id"]
-            if is_answer or event["type"] == "turn.ended":  # which closes the questions of the turn
-                break
-        if deadline is not None and time.monotonic() > deadline:
-            break
+    access.wait_for_answer(client, asked["run"], asked["id"], since, in_turn=True, deadline=deadline)
     state = client.request("GET", f"{path}/{quote(asked['id'])}")
     said = state["answer"]
     if as_json:
@@ -352,7 +345,7 @@ def _follow_exchange(
     """The outcome of an exchange; None if the time is up first."""
     deadline = None if timeout is None else time.monotonic() + timeout
     since: float | None = None
-    for event in client.follow_ticking(taken["run"], TICK_SECONDS, after=taken["after"]):
+    for event in client.follow_ticking(taken["run"], access.TICK_SECONDS, after=taken["after"]):
         now = time.monotonic()
         if event is not None and exchange.add(event):
             return exchange.outcome

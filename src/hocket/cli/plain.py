@@ -222,7 +222,12 @@ def continues(view: RunView) -> list[str]:
     if any(step.status == "waiting" and not step.question for step in view.steps):
         return [f'run {name} waits for a message: hocket attach {name} · hocket send {name} "…" · hocket stop {name}']
     asking = [f"{step.label} needs you: {reply_to(view, step.question)}" for step in view.steps if step.question]
-    return [*asking, f"run {name} continues: hocket attach {name} · hocket wait {name} · hocket stop {name}"]
+    return [*asking, continuing(name)]
+
+
+def continuing(name: object) -> str:
+    """How to come back to a run that continues."""
+    return f"run {name} continues: hocket attach {name} · hocket wait {name} · hocket stop {name}"
 
 
 def chain_line(view: RunView) -> str:

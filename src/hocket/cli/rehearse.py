@@ -1,7 +1,7 @@
 """``rehearse demo``: run chains with scripted Claude agents, without an account, a network or cost.
 
 ``rehearse --record`` makes a script from a run, ``rehearse --serve`` serves a scripted model to a CLI. ``demo`` is a
-tour of a minute: three agents, a loop, a question, and a server that is killed half-way.
+tour of a minute: three agents, a loop, a question, and a server that is killed half-way; ``demo --team`` has a team.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ from hocket.errors import HocketError, UsageError
 from hocket.keeper.files import read_spec
 from hocket.keeper.platform import signal_process
 from hocket.model import BoundChain, Spec, Step
+from hocket.providers import PROVIDERS
 from hocket.rehearsal import ScriptedModel, load, record, uncovered_in
 from hocket.rehearsal.matching import Uncovered
 from hocket.trust.approvals import Approvals
@@ -372,17 +373,28 @@ TOUR_CHAIN = "planner -> builder:3 -> reviewer"
 TOUR_PROMPT = "Write greet.sh, which greets a person by name"
 TOUR_FILES = Path(hocket.rehearsal.__file__).parent / "tour"
 LEAVES = ["planner", "builder", "builder", "reviewer"]
+TEAM_PROMPT = "Build a house"
+TEAM_QUESTION = "Is the house ready?"
+TEAM_TASKS = {"walls", "roof", "paint"}
+TEAM_FOLDERS = ("teams", "tasks")
+"""Where the CLI keeps teams, in its settings folder."""
+CLEANING_SECONDS = 5.0
 LIMIT_SECONDS = 50.0
 COLUMNS = 80
 BOLD, DIM, ACCENT, WARNING, ALARM = "1", "2", "36", "1;33", "1;31"
 STYLES = {"question": WARNING}
 
 BROKEN_CLI = "check the CLI: hocket doctor; without it: hocket demo --scripted"
+BROKEN_TEAM = "check the CLI: hocket doctor; without a team: hocket demo"
 NEXT = """\
 hocket run "planner -> builder:3"     your own agents, by name or by path
 hocket run ... --on-question ask      the agent waits for your answer
 hocket rehearse "planner -> builder"  your own chain with scripted agents
 docs/guides/claude.md                 the guide"""
+NEXT_WITH_TEAM = """\
+hocket spawn claude --team -p "..."   your own team
+hocket team RUN                       its teammates and their tasks
+hocket attach RUN                     the terminal of its lead"""
 
 
 class DemoFailed(HocketError):
@@ -400,23 +412,31 @@ def tour_body(cwd: str) -> dict[str, Any]:
 
 @command(
     Option("--scripted", kind=FLAG, help="Use scripted agents even if the Claude CLI is installed."),
-    examples=("hocket demo", "hocket demo --scripted"),
+    Option("--team", kind=FLAG, help="Show an agent that leads a team; needs the Claude CLI."),
+    examples=("hocket demo", "hocket demo --scripted", "hocket demo --team"),
 )
-def demo(scripted: bool) -> int:
+def demo(scripted: bool, team: bool) -> int:
     """Take a tour of a minute: agents in a chain, a question, and a server that is killed half-way.
 
     It needs no account and no network, and leaves nothing behind.
     """
+    if scripted and team:
+        raise ArgumentError("--team needs the Claude CLI, which --scripted replaces")
     before = config.process_environment()
     with temp_home("demo") as place:
         project = place.folder("project")
-        shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
+        if not team:
+            shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
         cli = None if scripted else _installed_cli(before, place)
+        if team and cli is None:
+            raise UsageError("a team needs the Claude CLI, which was not found", _how_to_install())
         base = {name: value for name, value in without_account(before).items() if not name.startswith("XDG_")}
         env = {**base, "HOME": str(place.folder("user")), **({"HOCKET_CLAUDE": cli} if cli else {})}
         config.replace_environment(temp_environment(place, env, {}))
-        script = TOUR_FILES / "script.yaml"
-        if cli:
+        script = TOUR_FILES / ("team.yaml" if team else "script.yaml")
+        if team:
+            agents = scripted_model(place, script, env, {})
+        elif cli:
             definitions = [read_definition(str(path)) for path in sorted((TOUR_FILES / "agents").iterdir())]
             prompts = {definition.name: str(definition.fields["prompt"]) for definition in definitions}
             agents = scripted_model(place, script, env, prompts)
@@ -424,9 +444,17 @@ def demo(scripted: bool) -> int:
             agents = scripted_agents(place, script, env, {})
         with agents:
             try:
+                if team:
+                    return TeamTour(place, project).take(str(cli))
                 return Tour(place, project).take(cli, "as requested" if scripted else "no Claude CLI was found")
             except ClientExit as leaving:
                 return leaving.code
+
+
+def _how_to_install() -> str:
+    program = PROVIDERS[CLAUDE].program
+    assert program is not None  # noqa: S101 - only a plain program has none
+    return f"{program.install}, or set {program.variable} to its program; without a team: hocket demo"
 
 
 def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
@@ -438,96 +466,51 @@ def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
         return None
 
 
-class Tour(RunDisplay):
-    """The steps of the tour, and what it does to the chain while it runs; a broken connection is part of it."""
+class TourDisplay(RunDisplay):
+    """Shows a run of a tour, whose server is killed while it runs; a broken connection is part of it."""
 
     tick = 0.25
 
     def __init__(self, place: TempHome, project: Path) -> None:
         self.colour = config.colour_wanted(sys.stdout.isatty())
-        self._home = place.home
+        self._place = place
         self._project = project
         self._columns = access.terminal_width() or COLUMNS
         self._killed: dict[str, Any] | None = None
         self._took_over = False
-        self._answered = False
 
-    def take(self, cli: str | None, reason: str) -> int:
-        """Show everything; returns the exit code."""
+    def _begin(self, agents: str) -> None:
         self._print("A tour of Hocket: no account, no network, no cost, nothing left behind.", BOLD)
-        agents = f"the installed Claude CLI with a scripted model: {cli}" if cli else f"scripted agents ({reason})"
         self._print(truncate(f"Uses {agents}", self._columns), DIM)
-        self._explain(
-            "Three agents are defined in .claude/agents: planner, builder and reviewer. They run one after another,"
-            " the builder up to three times, until it says that it is done."
-        )
-        self._command(f'run "{TOUR_CHAIN}" --on-question ask \\\n    -p "{TOUR_PROMPT}"')
+
+    def _watch(self, body: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+        """Start a run and show it to its end; return the data of the end, and the exit code if a signal ended it."""
         client = access.connect(talk=False)
         signals = SignalHandler(client, on_terminal=False)
         signals.install()
-        run = str(client.request("POST", "/api/runs", tour_body(str(self._project)))["id"])
+        run = str(client.request("POST", "/api/runs", body)["id"])
         signals.set_run(run)
         ended = watch(client, steady_view(run), self, KeyboardControl(client, self, signals))["data"]
-        if signals.code is not None:
-            return signals.code
-        self._check(ended, BROKEN_CLI if cli else None)
-        self._explain("Done. Every agent and every iteration is a run; each was started exactly once.")
-        self._command("ps -a")
-        runs = json.loads(self._captured("ps", "-a", "--json"))
-        for line in ps_table(runs, time.time(), self._columns - 2, self.colour):
-            self._print(f"  {line}", None)
-        self._explain(f"With a real model this would have cost {cost_text(ended) or 'nothing'}.")
-        self._explain("Next steps:")
-        for line in NEXT.splitlines():
-            self._output(line)
-        return 0
+        return ended, signals.code
 
-    # --- events ---------------------------------------------------------------------------------------------
-
-    def show(self, view: RunView, event: dict[str, Any]) -> None:
-        """Show an event of the chain, then answer the question or kill the server when it is time to."""
-        if self._killed is not None and not self._took_over:
-            self._report_new_server(self._killed)
-        for line in question_with_reply(view, event) if event["type"] == "question" else lines_of(view, event):
-            self._output(line, STYLES.get(event["type"]))
-        process = view.processes.get(event["run"])
-        if process is None:
-            return
-        if event["type"] == "question" and not self._answered:
-            self._answered = True
-            self._explain("The agent asks and waits. Any terminal can answer:")
-            self._command(f"answer {process.number} allow")
-            self._run("answer", str(process.number), "allow")
-        elif event["type"] == "tool.finished" and process.agent == "builder" and self._killed is None:
-            self._kill_server()
-
-    def _kill_server(self) -> None:
-        self._killed = read_lock(self._home)
+    def _kill_server(self, worker: str) -> None:
+        self._killed = read_lock(self._place.home)
         pid = self._killed.get("pid", 0)
-        self._explain("The builder is running. Now the server is killed:")
+        self._explain(f"The {worker} is running. Now the server is killed:")
         if not signal_process(pid, self._killed.get("start_time", 0), signal.SIGKILL):
             raise DemoFailed("the server could not be killed")
         self._print(f"$ kill -9 {pid}", ALARM)
 
-    def _report_new_server(self, killed: dict[str, Any]) -> None:
-        pid = read_lock(self._home).get("pid")
-        if pid is not None and pid != killed["pid"]:
+    def _report_new_server(self, worker: str) -> None:
+        """Report the next server once it is there."""
+        if self._killed is None or self._took_over:
+            return
+        pid = read_lock(self._place.home).get("pid")
+        if pid is not None and pid != self._killed["pid"]:
             self._took_over = True
             self._explain(
-                f"A new server (pid {pid}) continues where the old one stopped; the builder was not interrupted."
+                f"A new server (pid {pid}) continues where the old one stopped; the {worker} was not interrupted."
             )
-
-    def _check(self, ended: dict[str, Any], hint: str | None) -> None:
-        """Raise unless everything happened that the tour shows."""
-        if ended["status"] != "done":
-            why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
-            raise DemoFailed(f"the chain ended as {ended['status']} ({why})", hint)
-        if not (self._took_over and self._answered):
-            raise DemoFailed("the server was not killed, or no question was asked")
-        runs = json.loads(self._captured("ps", "-a", "--json"))
-        started = [run["agent"] for run in runs if run["kind"] == "leaf"]
-        if started != LEAVES:
-            raise DemoFailed(f"started {started}, expected {LEAVES}")
 
     # --- output ---------------------------------------------------------------------------------------------
 
@@ -545,14 +528,165 @@ class Tour(RunDisplay):
         print(paint(text, style, self.colour), flush=True)
 
     def _run(self, *words: str) -> None:
-        for line in self._captured(*words).splitlines():
+        for line in self._captured(*words, notes=True).splitlines():
             self._output(line)
 
-    def _captured(self, *words: str) -> str:
-        """What a command prints."""
+    def _captured(self, *words: str, notes: bool = False) -> str:
+        """What a command prints; with ``notes`` also its messages."""
         caught = io.StringIO()
-        with redirect_stdout(caught):
+        with redirect_stdout(caught), redirect_stderr(caught if notes else sys.stderr):
             code = run_command("hocket", words)
         if code != 0:
             raise DemoFailed(f"hocket {' '.join(words)} ended with {code}")
         return caught.getvalue()
+
+
+class Tour(TourDisplay):
+    """The steps of the tour, and what it does to the chain while it runs."""
+
+    _answered = False
+
+    def take(self, cli: str | None, reason: str) -> int:
+        """Show everything; returns the exit code."""
+        self._begin(f"the installed Claude CLI with a scripted model: {cli}" if cli else f"scripted agents ({reason})")
+        self._explain(
+            "Three agents are defined in .claude/agents: planner, builder and reviewer. They run one after another,"
+            " the builder up to three times, until it says that it is done."
+        )
+        self._command(f'run "{TOUR_CHAIN}" --on-question ask \\\n    -p "{TOUR_PROMPT}"')
+        ended, code = self._watch(tour_body(str(self._project)))
+        if code is not None:
+            return code
+        self._check(ended, BROKEN_CLI if cli else None)
+        self._explain("Done. Every agent and every iteration is a run; each was started exactly once.")
+        self._command("ps -a")
+        runs = json.loads(self._captured("ps", "-a", "--json"))
+        for line in ps_table(runs, time.time(), self._columns - 2, self.colour):
+            self._print(f"  {line}", None)
+        self._explain(f"With a real model this would have cost {cost_text(ended) or 'nothing'}.")
+        self._explain("Next steps:")
+        for line in NEXT.splitlines():
+            self._output(line)
+        return 0
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def show(self, view: RunView, event: dict[str, Any]) -> None:
+        """Show an event of the chain, then answer the question or kill the server when it is time to."""
+        self._report_new_server("builder")
+        for line in question_with_reply(view, event) if event["type"] == "question" else lines_of(view, event):
+            self._output(line, STYLES.get(event["type"]))
+        process = view.processes.get(event["run"])
+        if process is None:
+            return
+        if event["type"] == "question" and not self._answered:
+            self._answered = True
+            self._explain("The agent asks and waits. Any terminal can answer:")
+            self._command(f"answer {process.number} allow")
+            self._run("answer", str(process.number), "allow")
+        elif event["type"] == "tool.finished" and process.agent == "builder" and self._killed is None:
+            self._kill_server("builder")
+
+    def _check(self, ended: dict[str, Any], hint: str | None) -> None:
+        """Raise unless everything happened that the tour shows."""
+        if ended["status"] != "done":
+            why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
+            raise DemoFailed(f"the chain ended as {ended['status']} ({why})", hint)
+        if not (self._took_over and self._answered):
+            raise DemoFailed("the server was not killed, or no question was asked")
+        runs = json.loads(self._captured("ps", "-a", "--json"))
+        started = [run["agent"] for run in runs if run["kind"] == "leaf"]
+        if started != LEAVES:
+            raise DemoFailed(f"started {started}, expected {LEAVES}")
+
+
+class TeamTour(TourDisplay):
+    """The steps of the tour with a team, and what it does to the lead while it runs."""
+
+    def __init__(self, place: TempHome, project: Path) -> None:
+        super().__init__(place, project)
+        self._members: set[str] = set()
+        self._completed: set[str] = set()
+        self._messages: set[tuple[str, str]] = set()
+        self._asked = self._stopping = False
+
+    def take(self, cli: str) -> int:
+        """Show everything; returns the exit code."""
+        self._begin(f"the installed Claude CLI with a scripted model: {cli}")
+        self._explain(
+            "An agent leads a team of its CLI: it shares three tasks, starts two teammates for them, and they write"
+            " messages to each other."
+        )
+        self._command(f'spawn claude --team -p "{TEAM_PROMPT}"')
+        cwd = str(self._project)
+        body = {"agent": "claude", "agent_teams": True, "prompt": TEAM_PROMPT, "timeout": LIMIT_SECONDS}
+        ended, code = self._watch({**body, "cwd": cwd, "env": access.environment(cwd)})
+        if code is not None:
+            return code
+        self._check(ended)
+        self._explain("Done. Processes, team and tasks are gone; what happened is kept:")
+        self._command("ps -a")
+        runs = json.loads(self._captured("ps", "-a", "--json"))
+        for line in ps_table(runs, time.time(), self._columns - 2, self.colour):
+            self._print(f"  {line}", None)
+        self._explain("Next steps:")
+        for line in NEXT_WITH_TEAM.splitlines():
+            self._output(line)
+        return 0
+
+    def show(self, view: RunView, event: dict[str, Any]) -> None:
+        """Show an event of the team, then do what it is time for."""
+        self._report_new_server("team")
+        for line in lines_of(view, event):
+            self._output(line)
+        if event["run"] != view.root:
+            return
+        self._note(event["type"], event["data"])
+        number = str(view.processes[view.root].number)
+        if self._messages and self._killed is None:
+            self._kill_server("team")
+        elif self._completed >= TEAM_TASKS and not self._asked:
+            self._asked = True
+            self._show_and_ask(number)
+        elif self._asked and event["type"] == "turn.ended" and "Yes" in (event["data"]["result"] or ""):
+            self._stop(number)
+
+    def _note(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "member" and data.get("name"):
+            self._members.add(data["name"])
+        elif kind == "message":
+            self._messages.add((data["from"], data["to"]))
+        elif kind == "task.changed" and data.get("status") == "completed":
+            self._completed.add(data["subject"])
+
+    def _show_and_ask(self, number: str) -> None:
+        self._explain("All tasks are done, and the lead waits. Any terminal can look at its team and write to it:")
+        self._command(f"team {number}")
+        self._run("team", number)
+        self._command(f'send {number} "{TEAM_QUESTION}"')
+        self._run("send", number, TEAM_QUESTION)
+
+    def _stop(self, number: str) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._command(f"stop {number}")
+            self._run("stop", number)
+
+    def _check(self, ended: dict[str, Any]) -> None:
+        """Raise unless everything happened that the tour shows, and nothing is left of it."""
+        if ended["status"] != "stopped" or not self._stopping:
+            why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
+            raise DemoFailed(f"the lead ended as {ended['status']} ({why})", BROKEN_TEAM)
+        sent = {("alice", "team-lead"), ("team-lead", "alice")}
+        if not (self._took_over and self._members >= {"alice", "bob"} and self._messages >= sent):
+            raise DemoFailed("the server was not killed, or a teammate or a message is missing")
+        deadline = time.monotonic() + CLEANING_SECONDS
+        while left := self._left():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"left behind: {', '.join(map(str, left))}")
+            time.sleep(self.tick)
+
+    def _left(self) -> list[Path]:
+        """What is left of teams in the folders of the CLI, which the server cleans up after the end of the lead."""
+        folders = (self._place.folder("claude") / name for name in TEAM_FOLDERS)
+        return [path for folder in folders for path in folder.glob("*")]

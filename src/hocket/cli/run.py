@@ -12,7 +12,7 @@ from hocket.chain.variables import join, references, substitute
 from hocket.cli import access
 from hocket.cli.chains import step_details
 from hocket.cli.format import paint_status
-from hocket.cli.plain import PlainDisplay, continues, recent_lines, summary
+from hocket.cli.plain import PlainDisplay, continues, continuing, recent_lines, summary
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -27,6 +27,7 @@ from hocket.cli.usage import (
     PROMPT_FILE,
     QUIET,
     REF,
+    TEAM,
     TIMEOUT,
     UNTIL,
     ArgumentError,
@@ -36,6 +37,7 @@ from hocket.cli.usage import (
 from hocket.cli.watch import (
     ATTACH_KEYS,
     NO_KEYS,
+    NOT_ENDED,
     AttachControl,
     ClientExit,
     Event,
@@ -51,7 +53,7 @@ from hocket.cli.watch import (
     stream_json,
     watch,
 )
-from hocket.client import Client
+from hocket.client import ENDED, Client
 from hocket.errors import UsageError
 from hocket.views.run_view import RunView
 
@@ -76,6 +78,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     ASKING,
     *BOUNDS,
     ISOLATED,
+    TEAM,
     QUIET,
     PLAIN,
     JSON,
@@ -84,6 +87,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
         "hocket run --chain ship TICKET=42",
         'hocket run "planner -> (reviewer, qa:3)" --budget 5',
         'hocket run builder:5 --until "make test" --json',
+        'hocket run claude --team -p "Review the change with three teammates"',
     ),
     passing=True,
 )
@@ -131,6 +135,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "variables": variables,
         "used_variables": references(file or "") or None,
         **{option.name: options.get(option.name) for option in (UNTIL, TIMEOUT, MARKER, ASKING, *BOUNDS, ISOLATED)},
+        **({"agent_teams": True, "session": False} if options.get("agent_teams") else {}),
     }
     return {name: value for name, value in body.items() if value is not None}
 
@@ -271,21 +276,45 @@ def _print_summary(view: RunView, display: RunDisplay) -> None:
 )
 def attach(ref: str, **options: Any) -> int:
     """Watch a run that was started elsewhere or detached: its last lines, then all that follows, with keys that answer
-    its questions, send it a message, interrupt its turn and leave. "?" shows the keys.
+    its questions, send it a message, interrupt its turn and leave. "?" shows the keys. A run that has a terminal is
+    shown in full, all keys go to it, and Ctrl-] leaves; "--plain" shows its lines instead.
 
     Leaving stops nothing. Exits with the run's code, or with 3 if you leave before its end. Without a terminal the
     lines go to standard error and the result to standard output, as in "hocket run".
     """
     as_json = options["as_json"]
     client = access.connect(talk=not as_json)
-    run = client.run(ref)["id"]
+    found = client.run(ref)
+    run = found["id"]
     options["quiet"] = False
     leave_on_signals(_is_watched(options))
     try:
-        last = stream_json(client, run) if as_json else _attach(client, run, options)
+        if found["terminal"] and found["status"] not in ENDED and not (as_json or options["plain"]):
+            last = _attach_terminal(client, run, found["number"])
+        else:
+            last = stream_json(client, run) if as_json else _attach(client, run, options)
     except ClientExit as leaving:
         return leaving.code
     return access.exit_code(last["data"]["status"], last["data"].get("reason"))
+
+
+def _attach_terminal(client: Client, run: str, number: int) -> Event:
+    """Show the terminal of a run up to its end, and return that."""
+    from hocket.cli.attach.full_terminal import show_terminal
+
+    try:
+        show_terminal(client, run, number)
+    except ClientExit:
+        with suppress(OSError):  # the terminal may have hung up
+            print(continuing(number), file=sys.stderr, flush=True)
+        raise
+    view = steady_view(run)
+    for event in client.follow(run):
+        view.add(event)
+    _print_summary(view, RunDisplay())
+    if view.ended is None:
+        raise AssertionError(NOT_ENDED)
+    return view.ended
 
 
 def _attach(client: Client, run: str, options: dict[str, Any]) -> Event:

@@ -47,6 +47,7 @@ from hocket.cli.usage import (
     SESSION,
     SINCE,
     SPENDING,
+    TEAM,
     Argument,
     ArgumentError,
     Option,
@@ -58,7 +59,7 @@ from hocket.errors import ChainSyntaxError, HocketError
 from hocket.input_limits import AROUND_A_MARKER, DEFAULT_MARKER
 from hocket.views.event_text import parking
 from hocket.views.evidence_text import evidence_rows
-from hocket.views.names import agent_name, project_names
+from hocket.views.names import PROCESS_KINDS, agent_name, project_names
 from hocket.views.run_list import tree_order
 from hocket.views.text import (
     PROCESS_GONE,
@@ -111,12 +112,14 @@ Cells = dict[str, str]
     Option("--timeout", kind=SECONDS, metavar="TIME", help="Time limit: 90, 90s, 10m, 2h."),
     *SPENDING,
     SESSION,
+    TEAM,
     ASKING,
     JSON,
     examples=(
         'hocket spawn builder -p "Fix the flaky test"',
         "hocket spawn ./tool --json -- --fast",
         'hocket spawn planner --session -p "Read the issue, then wait for me"',
+        'hocket spawn claude --team -p "Review the change with three teammates"',
     ),
     passing=True,
 )
@@ -145,6 +148,7 @@ def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, An
         "env": access.environment(place),
         **config.calling_session(),
         "session": options["session"] or None,
+        "agent_teams": options["agent_teams"] or None,
     }
     return {name: value for name, value in body.items() if value is not None}
 
@@ -346,7 +350,7 @@ def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
     return {
         "RUN": f"{' ' * indent}{run.get('number') or str(run['id'])[:SESSION_CHARACTERS]}",
         "PROJECT": project,
-        "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS),
+        "AGENT": truncate(agent_name(str(run["agent"])), AGENT_CHARACTERS) + lead_mark(run),
         "D": str(run.get("depth", "")),
         "STEP": f"{step} ·{run['iteration']}" if run.get("iteration") and step else step,
         "STATE": STATUS_LABELS["parked"] if is_parked(run) else status_label(run),
@@ -357,6 +361,14 @@ def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
         "COST": short_cost(run.get("tree_cost_usd", run.get("cost_usd"))) or "-",
         "LAST": truncate(one_line(_last_words(run, now)), LAST_CHARACTERS),
     }
+
+
+def lead_mark(run: Run) -> str:
+    """`` (lead, 2 teammates)`` of the lead of a team."""
+    count = run.get("teammates")
+    if count is None and run.get("kind") != "lead":
+        return ""
+    return f" (lead, {count} teammate{'' if count == 1 else 's'})" if count else " (lead)"
 
 
 def _last_words(run: Run, now: float) -> str:
@@ -441,7 +453,7 @@ def show_lines(run: Run, now: float, columns: int | None, full: bool = False) ->
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:
-    agent = str(run["agent"])
+    agent = f"{run['agent']}{lead_mark(run)}"
     if run.get("source"):
         agent += f" ({', '.join(str(run[name]) for name in ('source', 'definition') if run.get(name))})"
     return {
@@ -455,13 +467,15 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "elapsed": duration(elapsed(run, now)),
         "cost": cost_text(run),
         "tree cost": _tree_cost(run),
+        "open tasks": run.get("open_tasks") or None,
         "parent": run.get("parent"),
+        "teammate": run.get("teammate"),
         "resumes": run.get("resumed_from"),
         "session": run.get("session_id"),
         "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
-        "files": run.get("dir") if run.get("kind") == "leaf" and run.get("origin") != "observed" else None,
+        "files": run.get("dir") if run.get("kind") in PROCESS_KINDS and run.get("origin") != "observed" else None,
     }
 
 
@@ -679,11 +693,11 @@ def last_lines(text: bytes, count: int) -> bytes:
 def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
     """The processes of a run, in the order of their start."""
     run = client.run(ref)
-    if run["kind"] == "leaf":
+    if run["kind"] in PROCESS_KINDS:
         yield run["id"]
         return
     for event in client.follow(run["id"], follow=follow):
-        if event["type"] == "run.created" and event["data"].get("kind") == "leaf":
+        if event["type"] == "run.created" and event["data"].get("kind") in PROCESS_KINDS:
             yield event["run"]
 
 

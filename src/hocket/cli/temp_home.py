@@ -45,12 +45,14 @@ API_KEY = "rehearsal"
 ACCOUNT_PREFIXES = ("ANTHROPIC_", "CLAUDE_")
 """Variables that could lead the CLI to an account, a network or the user's own files."""
 OFFLINE = {
-    "ANTHROPIC_API_KEY": API_KEY,
+    "ANTHROPIC_AUTH_TOKEN": API_KEY,  # in a terminal the CLI asks whether to use a key
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": "1",
     "DISABLE_AUTOUPDATER": "1",
     "ENABLE_TOOL_SEARCH": "false",
 }
+FIRST_STEPS_DONE = '{"hasCompletedOnboarding": true}'
+"""What keeps the CLI from asking for a theme and a login in a terminal."""
 LOOPBACK = "127.0.0.1,localhost"
 
 
@@ -171,6 +173,7 @@ def scripted_model(place: TempHome, script: Path, env: Mapping[str, str], agents
     access.connect(talk=False).request("GET", "/api/health")
     with model:
         own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
+        (place.folder("claude") / ".claude.json").write_text(FIRST_STEPS_DONE, encoding="utf-8")
         own["XDG_CACHE_HOME"] = str(place.folder("cache"))  # logs of its MCP servers
         for name in ("NO_PROXY", "no_proxy"):
             own[name] = ",".join(part for part in (env.get(name), LOOPBACK) if part)

@@ -43,7 +43,7 @@ from hocket.cli.watch import BackgroundPost, ClientExit, Event, Keyboard, steady
 from hocket.client import ENDED, quote
 from hocket.errors import HocketError
 from hocket.views.event_text import ALERT, SAID, tone_of
-from hocket.views.names import agent_name
+from hocket.views.names import PROCESS_KINDS, agent_name
 from hocket.views.run_list import RunList, Totals
 from hocket.views.text import duration, one_line, terminal_output, time_of_day
 
@@ -515,7 +515,7 @@ class Screen:
     def _footer(self, columns: int, now: float) -> list[Text]:
         if self._stopping is not None:
             run = self._stopping
-            below = " and everything below it" if run["kind"] != "leaf" else ""
+            below = " and everything below it" if run["kind"] not in PROCESS_KINDS else ""
             text = f" Stop run {run['number']} {agent_name(str(run['agent']))}{below}?  y stop · any other key: no"
             return [Text(part, TONES[ALERT]) for part in wrap(text, columns)]
         if self._notice and now < self._notice_until:
@@ -568,7 +568,7 @@ class Screen:
         else:
             agent, said = self.runs.last_words(run["id"])
             text = one_line(terminal_output(str(run.get("error") or said)))
-            is_own = run["kind"] == "leaf" and agent in ("", agent_name(str(run["agent"])))
+            is_own = run["kind"] in PROCESS_KINDS and agent in ("", agent_name(str(run["agent"])))
             text, style = text if is_own or not text else f"{agent}: {text}", ""
         title = f" {run['number']} {agent_name(str(run['agent']))}  {one_line(str(run.get('cwd') or ''))} "
         rows = fold(text, columns - 2)

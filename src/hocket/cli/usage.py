@@ -141,6 +141,7 @@ BOUNDS = (
 )
 """Limits of a chain."""
 ISOLATED = Option("--isolation", kind=ISOLATION, help="Run each step in a git worktree and branch of its own, or none.")
+TEAM = Option("--team", name="agent_teams", kind=FLAG, help="Let the agent lead a team of its CLI.")
 SESSION = Option("--session", kind=FLAG, help="Keep the agent for more messages after its first turn.")
 QUIET = Option("-q", "--quiet", kind=FLAG, help="Print only the result.")
 PLAIN = Option("--plain", kind=FLAG, help="Print plain lines even on a terminal.")
@@ -162,6 +163,7 @@ COMMANDS = {
     "show": ("hocket.cli.runs:show", "Show one run in detail."),
     "attach": ("hocket.cli.run:attach", "Watch a run that was started elsewhere, with keys."),
     "logs": ("hocket.cli.runs:logs", "Print the output of a run."),
+    "team": ("hocket.cli.team:team", "Show the team that a run leads."),
     "diff": ("hocket.cli.runs:diff", "Show what a run has changed."),
     "wait": ("hocket.cli.runs:wait", "Wait for a run and exit with its code."),
     "send": ("hocket.cli.inbox:send", "Send a message to a running agent."),

@@ -20,7 +20,7 @@ from hocket.client.transport import (
     read_response,
     sse_events,
 )
-from hocket.errors import ServerUnreachable, VersionMismatch
+from hocket.errors import Conflict, ServerUnreachable, VersionMismatch
 
 Event = dict[str, Any]
 
@@ -28,6 +28,7 @@ ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The final statuses of a run. Those of ``model.Status``, whose import is too slow for every command."""
 ANSWER_SECONDS = 180.0
 """Longer than any stop may take: the server answers a stop when all processes of the tree are gone."""
+ONCE_SECONDS = 10.0
 RETRY_SECONDS = 60.0
 FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
 """Seconds between attempts; each pause is twice as long as the one before."""
@@ -89,6 +90,18 @@ class Client:
             time.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
+    def post_once(self, path: str, body: Any) -> None:
+        """Send a POST that must not be repeated. ServerUnreachable means that no server has taken it.
+
+        OSError means that it may have been carried out: the connection broke, or there was no response in time.
+        """
+        payload = json.dumps(body).encode()
+        with self._connect() as connection:
+            connection.send(self._head("POST", check_names(path), payload, None) + payload, ONCE_SECONDS)
+            if connection.status == 503:
+                raise ServerUnreachable("the server is shutting down")
+            read_response(connection)
+
     def download(self, path: str) -> bytes:
         """The body of a response that is not JSON."""
         try:
@@ -133,6 +146,27 @@ class Client:
         for piece in pieces:
             offset += len(piece)
             yield piece
+
+    def terminal(
+        self, run: str, size: Callable[[], tuple[int, int]], connected: Callable[[Connection], None]
+    ) -> Iterator[bytes]:
+        """What the terminal of a run shows, until the run ends; an empty piece while the connection is interrupted.
+
+        ``connected`` gets each connection before it begins: its headers will name the viewer, and it can be broken off.
+        """
+
+        def open_stream(live: bool) -> Iterator[bytes]:
+            if not live:
+                return
+            columns, rows = size()
+            path = f"/api/runs/{quote(run)}/terminal?columns={columns}&rows={rows}"
+            try:
+                yield from self._stream(path, connected=connected)
+            except Conflict:
+                if self.run(run)["status"] not in ENDED:
+                    raise
+
+        return (piece or b"" for piece in self._reconnecting(run, open_stream, True, RETRY_SECONDS))
 
     def inbox(self) -> Iterator[list[dict[str, Any]]]:
         """The open questions, now and after each change, without an end."""
@@ -186,15 +220,25 @@ class Client:
         if self.notice:
             self.notice(text)
 
-    def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
-        """The pieces of a response, as ``Connection.body`` yields them."""
+    def _stream(
+        self,
+        path: str,
+        *headers: str,
+        tick: float | None = None,
+        connected: Callable[[Connection], None] | None = None,
+    ) -> Iterator[bytes]:
+        """The pieces of a response, as ``Connection.body`` yields them. One that is ``connected`` may be silent."""
         check_names(path)
         with self._connect() as connection:
+            if connected is not None:
+                connected(connection)
             connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
             if connection.status == 503:
                 raise BrokenStreamError("the server is shutting down")
             if connection.status != 200:
                 read_response(connection)
+            if connected is not None:
+                connection.allow_silence()
             yield from connection.body(tick)
 
     def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:

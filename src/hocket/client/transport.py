@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from hocket.errors import HocketError, ValidationError, from_wire
@@ -54,7 +55,7 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = b""
-        self._timeout = 0.0
+        self._timeout: float | None = 0.0
         self._silence = 0.0
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -78,6 +79,15 @@ class Connection:
             name, _, value = line.partition(b":")
             self.headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
 
+    def allow_silence(self) -> None:
+        """Wait for the body without a limit: it has no heartbeats."""
+        self._timeout = None
+
+    def break_off(self) -> None:
+        """End the connection, from any thread: what reads from it raises."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def body(self, tick: float | None = None) -> Iterator[bytes]:
         """The pieces of the body. Ends normally only with the body; a connection that breaks raises.
 
@@ -99,7 +109,7 @@ class Connection:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _receive(self, seconds: float) -> bytes:
+    def _receive(self, seconds: float | None) -> bytes:
         self._sock.settimeout(seconds)
         data = self._sock.recv(65536)
         if not data:

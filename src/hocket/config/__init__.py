@@ -288,8 +288,9 @@ _NEVER = (
     *("CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH"),
     *("CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX*", "CODEX_CI"),
     *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*", REGISTRY_VARIABLE, _PARENT_PID),
+    "CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS",
 )
-"""Variables that mark the caller's own session, or that only the engine sets; no configuration passes them on."""
+"""Variables that mark the caller's own session, or that only Hocket sets; no configuration passes them on."""
 SESSION_PLACES = ("HOME", "CLAUDE_CONFIG_DIR")
 """Variables that decide where CLIs keep their sessions."""
 RUNTIMES: Mapping[str, str] = {

@@ -135,6 +135,7 @@ _KINDS: _Fields = {
     "prompt_via": _one_of("arg", "stdin"),
     "runtime": _one_of(*RUNTIMES),
     "steps": _STEPS,
+    "team": _FLAG,
     "timeout": _DURATION,
     "until": _Kind(_is_filled, "a shell command"),
 }
@@ -164,6 +165,7 @@ _SECTIONS: Mapping[str, _Fields] = {
     },
     "run": {
         "stop_grace": _number(0, MAX_GRACE, f"a number of seconds from 0 to {MAX_GRACE}"),
+        "idle_after": _number(0, 1e9, "a number of seconds of at least 0"),
         "marker": _MARKER,
     },
     "env": {
@@ -263,7 +265,8 @@ def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
         raw.pop("$schema", None)
     top = _table(raw, _JSON_TOP if file.json else _TOML_TOP, file.path, spell)
     misplaced = [f"[{name}]" for name in _USERS_OWN if name in top]
-    misplaced += ["[claude] cross_session"] if "cross_session" in top.get("claude", {}) else []
+    users_own_keys = (("claude", "cross_session"), ("run", "idle_after"))
+    misplaced += [f"[{table}] {key}" for table, key in users_own_keys if key in top.get(table, {})]
     if misplaced and file.project:
         raise ConfigError(
             f"{file.path}: {misplaced[0]} is not allowed in a project's file",

@@ -84,6 +84,8 @@ class AgentConfig(NamedTuple):
     """Instead of a path: a project, by name or path, and the name of an agent there."""
     runtime: str | None = None
     """The CLI that runs the definition."""
+    team: bool | None = None
+    """Whether it leads a team of its CLI."""
 
 
 class StepConfig(NamedTuple):
@@ -102,6 +104,8 @@ class StepConfig(NamedTuple):
     failures: int | None = None
     no_progress: int | None = None
     isolation: str | None = None
+    team: bool | None = None
+    """Whether its agent leads a team, in place of what the alias says."""
     group: int | None = None
     """The number of the step that this is a member of; None for a step by itself."""
 
@@ -149,6 +153,8 @@ class Config(NamedTuple):
     limits: Limits = Limits()
     keep: Keep = Keep()
     stop_grace: float = 5.0
+    idle_after: float = 0.0
+    """Seconds after which an agent that waits for a message is shown as idle."""
     marker: str = DEFAULT_MARKER
     env_pass: tuple[str, ...] = ()
     claude: ClaudeConfig = ClaudeConfig()

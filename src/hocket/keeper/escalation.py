@@ -142,7 +142,8 @@ class Escalation:
         opened = platform.open_files(keeper.pid)
         if not opened or any(files.is_same(bell, status) for status in opened.values()):
             return files.ring(self._directory, files.BELL_STOP)
-        for path in opened:
+        keys = os.path.join(self._directory, files.KEYS)
+        for path in (path for path, status in opened.items() if not files.is_same(keys, status)):
             with contextlib.suppress(OSError):
                 # An unnamed pipe has no directory in its name.
                 if os.path.dirname(os.readlink(path)) == os.path.realpath(self._directory):

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import threading
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ ERR = "err"
 IN = "in"
 IN_POS = "in.pos"
 BELL = "bell"
+KEYS = "keys"
+SIZE = "size"
 PROMPT = "prompt"
 EXIT_PRE = "exit.pre"
 EXIT = "exit"
@@ -37,6 +40,10 @@ EXIT = "exit"
 BELL_INPUT = b"i"
 BELL_STOP = b"s"
 BELL_KILL = b"k"
+BELL_RESIZE = b"r"
+
+MOST_CELLS = 1000
+"""The most columns, and the most rows, that a terminal can have."""
 
 EXIT_SIZE = 4096
 # The trailer is a newline, eight hexadecimal digits of CRC-32 and a final newline.
@@ -57,9 +64,10 @@ _NOT_REGULAR = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EACCES, errno.EPERM}
 )
 
-_appending = threading.Lock()
+_changing = threading.Lock()
 
 _EOF = b'"eof":true}\n'
+_SIZE = re.compile(rb"([0-9]{1,4}) ([0-9]{1,4})\n")
 
 State = Literal["finished", "running", "lost", "unstarted"]
 Appended = Literal["added", "present", "closed"]
@@ -120,8 +128,10 @@ def create(directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes
     ``contents`` are files that the agent needs from its first moment: its input, what its arguments name.
     """
     _make_private(directory)
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(_in(directory, BELL), 0o600)
+    is_terminal = spec.get("stdin") == "terminal"
+    for name in (BELL, KEYS) if is_terminal else (BELL,):
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(_in(directory, name), 0o600)
     for name in (LOCK, OUT, ERR):
         _touch(_in(directory, name))
     os.close(preallocate_exit(directory))
@@ -129,7 +139,7 @@ def create(directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes
         # A file of a first attempt may have been added to since; one that a power cut emptied is written again.
         if not size(_in(directory, name)):
             replace(directory, name, content)
-    if spec.get("stdin") == "lines":
+    if is_terminal or spec.get("stdin") == "lines":
         _touch(_in(directory, IN))
     # Last, because its presence says that the directory is complete. A file torn by a power cut is no spec.
     if read_spec(directory) is None:
@@ -369,21 +379,22 @@ def append_input(
 ) -> Appended:
     """Add one input record, unless its id is there or the end of the input is: so a retry is harmless.
 
+    With both ``data`` and ``eof`` the input ends after this data.
     The ``note`` is for later readers of the file; the agent does not get it. What is not ``durable`` is lost when
     the machine goes down, which no agent outlives. Only one process may append, in any of its threads: a lock in the
     file system could be held by the agent for ever.
     """
-    if (data is None) != eof:
-        raise ValueError("an input record has either data or eof")
+    if data is None and not eof:
+        raise ValueError("an input record has data or eof")
     head = _input_head(id)
     descriptor = open_regular(_in(directory, IN), os.O_RDWR | os.O_APPEND)
     try:
         if os.fstat(descriptor).st_size > _MAX_INPUT:
             raise NotRegularError(errno.EFBIG, "larger than any input", _in(directory, IN))
-        with _appending:
+        with _changing:
             present, closed, end = _scan_input(descriptor, head)
             if not present and not closed:
-                _append(descriptor, end, input_record(id, data, note))
+                _append(descriptor, end, input_record(id, data, note, eof))
         if durable:
             os.fsync(descriptor)
     finally:
@@ -397,10 +408,12 @@ def has_input(directory: str, id: str) -> bool:
     return any(line.startswith(head) for line in _input_lines(directory))
 
 
-def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = None) -> bytes:
-    """One line of `in`; without data it is the end of the input."""
+def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = None, eof: bool = False) -> bytes:
+    """One line of `in`; without data it is the end of the input, with ``eof`` the input ends after its data."""
     noted = b'"note":' + json.dumps(note).encode() + b"," if note is not None else b""
-    return _input_head(id) + noted + (_EOF if data is None else b'"data":' + json.dumps(data).encode() + b"}\n")
+    given = b'"data":' + json.dumps(data).encode() if data is not None else b""
+    end = _EOF if data is None else b"," + _EOF if eof else b"}\n"
+    return _input_head(id) + noted + given + end
 
 
 def input_notes(directory: str) -> list[dict[str, Any]]:
@@ -431,27 +444,77 @@ def _is_note(value: object) -> bool:
 
 def ring(directory: str, byte: bytes) -> bool:
     """Wake the keeper with one byte; False when none is listening (not yet there, or gone, or its bell is)."""
-    return _write_to_fifo(_in(directory, BELL), byte, _GUARDED)
+    return _write_to_fifo(_in(directory, BELL), byte, _GUARDED) == len(byte)
 
 
 def ring_descriptor(path: str, byte: bytes) -> bool:
     """The same by the bell that a keeper has open, named by its descriptor below /proc: that name is a link."""
-    return _write_to_fifo(path, byte, _GUARDED & ~os.O_NOFOLLOW)
+    return _write_to_fifo(path, byte, _GUARDED & ~os.O_NOFOLLOW) == len(byte)
 
 
-def _write_to_fifo(path: str, byte: bytes, flags: int) -> bool:
+def type_keys(directory: str, data: bytes) -> int:
+    """Type these bytes into a run's terminal, unrecorded; how many were taken, the rest is to be tried again.
+
+    0 also when no keeper listens (not yet there, or gone, or its FIFO is). Up to PIPE_BUF bytes are taken together or
+    not at all, and are not mixed with those of another caller.
+    """
+    return _write_to_fifo(_in(directory, KEYS), data, _GUARDED)
+
+
+def _write_to_fifo(path: str, data: bytes, flags: int) -> int:
+    """Write without waiting; how many bytes were taken."""
+    descriptor = open_fifo(path, os.O_WRONLY, flags)
+    if descriptor is None:
+        return 0
     try:
-        descriptor = os.open(path, os.O_WRONLY | flags)
-    except OSError as error:
-        if error.errno in _NOT_REGULAR or error.errno == errno.ENOENT:
-            return False
-        raise
-    try:
-        return stat.S_ISFIFO(os.fstat(descriptor).st_mode) and os.write(descriptor, byte) == len(byte)
+        return os.write(descriptor, data)
     except (BlockingIOError, BrokenPipeError):
-        return False
+        return 0
     finally:
         os.close(descriptor)
+
+
+def open_fifo(path: str, access: int, flags: int = _GUARDED) -> int | None:
+    """Open a FIFO of a run without ever blocking; None where there is none, or for a writer no reader."""
+    try:
+        descriptor = os.open(path, access | flags)
+    except OSError as error:
+        if error.errno in _NOT_REGULAR or error.errno == errno.ENOENT:
+            return None
+        raise
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def set_size(directory: str, columns: int, rows: int) -> None:
+    """Say which size a run's terminal is to have. Its keeper looks when it starts, and when `BELL_RESIZE` rings."""
+    if not (_is_cells(columns) and _is_cells(rows)):
+        raise ValueError(f"a terminal has 1 to {MOST_CELLS} columns and rows, not {columns} x {rows}")
+    with _changing:
+        replace(directory, SIZE, b"%d %d\n" % (columns, rows))
+
+
+def read_size(directory: str) -> tuple[int, int] | None:
+    """The columns and rows last set; None when there are none that can be used."""
+    try:
+        content = read_regular(_in(directory, SIZE), _MAX_SMALL) or b""
+    except OSError:
+        return None
+    found = _SIZE.fullmatch(content)
+    return None if found is None else usable_size([int(found[1]), int(found[2])])
+
+
+def usable_size(value: object) -> tuple[int, int] | None:
+    """These columns and rows, if a terminal can have them."""
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(map(_is_cells, value)):
+        return None
+    return value[0], value[1]
+
+
+def _is_cells(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_CELLS
 
 
 def _input_lines(directory: str) -> list[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 from typing import Any
 
 from hocket.keeper import files
@@ -17,7 +18,7 @@ _CHUNK = 65536
 
 
 class Feed:
-    """Copies whole records to a pipe without ever blocking; `pending` says that the pipe was full."""
+    """Copies whole records to a pipe without ever blocking."""
 
     def __init__(self, directory: str, pipe: int) -> None:
         os.set_blocking(pipe, False)
@@ -28,40 +29,44 @@ class Feed:
         self._offset = 0
         self._unparsed = bytearray()
         self._searched = 0
-        self._data = memoryview(b"")
+        self._data: memoryview | None = None
+        """What is being written: the rest of a record, or None."""
         self._record_size = 0
+        self._is_last = False
         self._is_cut_off = False
         self._save_position()
 
     @property
-    def pending(self) -> int | None:
-        """The descriptor to wait for until it takes more, or None when there is nothing to write."""
-        return self._pipe if self._record_size else None
+    def awaited(self) -> dict[int, int]:
+        """The descriptors to poll, and for what: the pipe, when it was full."""
+        return {} if self._pipe is None or self._data is None else {self._pipe: select.POLLOUT}
 
     def pump(self) -> None:
         """Copy what there is, until the input is used up or the pipe is full."""
-        while self._pipe is not None and (self._record_size or self._next_record()):
+        while self._pipe is not None and (self._data is not None or self._next()):
             if not self._write():
                 return
-            self._offset += self._record_size
-            self._record_size = 0
-            self._save_position()
+            self._data = None
+            if self._record_size:
+                self._count()
         if self._is_cut_off:
-            self.close()
+            self._end()
 
     def look_at_source(self) -> None:
         """An agent that removes or replaces its input file has closed its input: nothing more can come."""
         self._is_cut_off = self._is_cut_off or not files.is_same(self._path, os.fstat(self._source))
 
-    def close(self) -> None:
+    def _end(self) -> None:
         """Tell the agent that nothing more will come."""
+        self._close()
+
+    def _close(self) -> None:
         if self._pipe is not None:
             os.close(self._pipe)
-        self._pipe = None
-        self._record_size = 0
+        self._pipe = self._data = None
 
     def _write(self) -> bool:
-        """Write the current record; whether all of it is in the pipe."""
+        """Write what is begun; whether all of it is in the pipe."""
         while self._data and self._pipe is not None:
             try:
                 self._data = self._data[os.write(self._pipe, self._data) :]
@@ -69,22 +74,28 @@ class Feed:
                 return False
             except OSError:
                 # The agent has closed its standard input: nothing that follows can reach it.
-                self.close()
+                self._close()
                 return False
         return True
 
-    def _next_record(self) -> bool:
+    def _next(self) -> bool:
+        """Begin with the next record, if there is one."""
         line = self._next_line()
         if line is None:
             return False
         record = _parse(line)
         self._record_size = len(line)
         self._data = memoryview(_encode(record.get("data")))
-        if record.get("eof") is True:
-            self._offset += len(line)
-            self._save_position()
-            self.close()
-        return self._pipe is not None
+        self._is_last = record.get("eof") is True
+        return True
+
+    def _count(self) -> None:
+        """The record that was begun is delivered."""
+        self._offset += self._record_size
+        self._record_size = 0
+        self._save_position()
+        if self._is_last:
+            self._end()
 
     def _next_line(self) -> bytes | None:
         while (end := self._unparsed.find(b"\n", self._searched)) < 0:

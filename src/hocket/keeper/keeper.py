@@ -25,6 +25,7 @@ from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError
 from hocket.keeper.output import RETRY
 from hocket.keeper.platform import become_subreaper, boot_id, start_time, wait_gone
 from hocket.keeper.server_watch import ServerWatch, wake_server
+from hocket.keeper.terminal import TerminalFeed
 
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0
@@ -173,7 +174,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
 
 
 class Watch:
-    """The keeper's wait: one poll over its children, its bell and the agent's pipes."""
+    """The keeper's wait: one poll over its children, its bell and the agent's pipes, or terminal."""
 
     def __init__(
         self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, server_watch: ServerWatch
@@ -188,7 +189,7 @@ class Watch:
         self._spared = _spared(here, spec)
         self._grace = float(spec.get("stop_grace", STOP_GRACE))
         self._bell = os.open(os.path.join(here, files.BELL), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._feed = None if streams.pipe is None else Feed(here, streams.pipe)
+        self._feed = _feed_of(here, streams)
         self._status: int | None = None
         self._childless = False
         self._kill_at: float | None = None
@@ -290,8 +291,8 @@ class Watch:
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         poll.register(self._bell, select.POLLIN)
-        if self._feed is not None and self._feed.pending is not None:
-            poll.register(self._feed.pending, select.POLLOUT)
+        for descriptor, news in self._feed.awaited.items() if self._feed is not None else ():
+            poll.register(descriptor, news)
         if self._server_watch.watched is not None:
             poll.register(self._server_watch.watched, 0)
         ready = self._poll_and_copy(poll, self._patience())
@@ -378,6 +379,8 @@ class Watch:
             self._stop(self._grace)
         if files.BELL_INPUT in commands and self._feed is not None:
             self._feed.look_at_source()
+        if files.BELL_RESIZE in commands and self._streams.terminal is not None:
+            self._streams.terminal.resize()
 
     def _stop(self, grace: float) -> None:
         """Begin to stop, or shorten the grace of a stop that has begun."""
@@ -399,6 +402,12 @@ class Watch:
     def _pump(self) -> None:
         if self._feed is not None:
             self._feed.pump()
+
+
+def _feed_of(here: str, streams: Streams) -> Feed | None:
+    if streams.terminal is not None:
+        return TerminalFeed(here, streams.terminal)
+    return None if streams.pipe is None else Feed(here, streams.pipe)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import signal
+import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,6 +18,7 @@ from hocket.keeper import files
 from hocket.keeper.output import Output
 from hocket.keeper.platform import die_with_parent, set_inherited_mark
 from hocket.keeper.process_tree import COOKIE, mark_of
+from hocket.keeper.terminal import PseudoTerminal, TerminalOutput
 
 CODE_NOT_STARTED = 126
 _FIRST_LINE = 256
@@ -37,20 +39,34 @@ class ForkRefusedError(LaunchError):
 
 
 class Streams:
-    """The agent's standard input and both of its outputs, and the write end of its input if it is talked to."""
+    """The agent's standard input and both of its outputs, and the write end of its input if it is talked to.
+
+    With a terminal, all that the agent writes is its output there.
+    """
 
     def __init__(self, directory: str, spec: Mapping[str, Any]) -> None:
-        self.out = Output(_open(os.path.join(directory, files.OUT), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+        kind = spec.get("stdin", "empty")
+        self.terminal = _open_terminal(directory, spec) if kind == "terminal" else None
+        out = _open(os.path.join(directory, files.OUT), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        self.out = (
+            Output(out) if self.terminal is None else TerminalOutput(out, self.terminal, spec.get("screen_limit"))
+        )
         self.err = Output(_open(os.path.join(directory, files.ERR), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         self.pipe: int | None = None
-        kind = spec.get("stdin", "empty")
-        if kind == "lines":
+        if self.terminal is not None:
+            self.stdin = os.dup(self.terminal.slave)
+        elif kind == "lines":
             self.stdin, self.pipe = os.pipe()
         elif kind == "file":
             path = spec.get("stdin_file") or os.path.join(directory, files.PROMPT)
             self.stdin = _open(path, os.O_RDONLY)
         else:
             self.stdin = _open(os.devnull, os.O_RDONLY)
+
+    @property
+    def of_agent(self) -> tuple[int, int, int]:
+        """What is to be its descriptors 0, 1 and 2."""
+        return self.stdin, self.out.sink, self.err.sink if self.terminal is None else self.terminal.slave
 
     def leave_to_agent(self) -> None:
         """Drop our copy of the agent's standard input, or it would never see the pipe break."""
@@ -123,6 +139,8 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
     subject = program.cwd
     try:
         os.setsid()
+        if streams.terminal is not None:
+            streams.terminal.control_this_session()
         die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(CODE_NOT_STARTED)
@@ -131,7 +149,7 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
             signal.signal(ignored, signal.SIG_DFL)
         set_inherited_mark(program.mark)
         os.umask(umask)
-        for target, descriptor in enumerate((streams.stdin, streams.out.sink, streams.err.sink)):
+        for target, descriptor in enumerate(streams.of_agent):
             os.dup2(descriptor, target)
         os.chdir(program.cwd)
         subject = program.argv[0]
@@ -149,6 +167,13 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
 def _report(failures: int, number: int, code: int, subject: bytes) -> None:
     # Within PIPE_BUF, so that the keeper gets it whole with one read.
     os.write(failures, b"%d %d %b" % (number, code, subject[: select.PIPE_BUF // 2]))
+
+
+def _open_terminal(directory: str, spec: Mapping[str, Any]) -> PseudoTerminal:
+    try:
+        return PseudoTerminal(directory, spec)
+    except (OSError, termios.error) as error:
+        raise LaunchError(error.args[0], "terminal") from error
 
 
 def _to_bytes(text: str) -> bytes:

@@ -182,8 +182,7 @@ def _short(text: Any, most: int) -> str:
 
 def _spawn(given: Arguments, context: CallContext) -> Actions:
     body = {"agent": given["agent"], "prompt": given["prompt"], **context.location(given.get("cwd"))}
-    if given.get("session"):
-        body["session"] = True
+    body["session"] = bool(given.get("session"))
     run = (yield RequestAction("POST", "/api/runs", body, context.key))["data"]
     text = f'{run["agent"]} started as run {run["id"]}. For its final message, call wait with run "{run["id"]}".'
     return CallResult(text, _run_facts(run))
@@ -327,7 +326,8 @@ def _await_run(wait: _Wait, run: Run) -> Actions:
 
 
 def _is_idle(run: Run) -> bool:
-    return run["status"] == "waiting" and not run["needs_you"] and run["parked_until"] is None
+    is_at_rest = run["status"] == "waiting" and not run["needs_you"] and run["parked_until"] is None
+    return is_at_rest and not run.get("open_tasks")  # the team of a lead may still be at work
 
 
 def _wait_for_handoff(given: Arguments, context: CallContext) -> Actions:
@@ -459,7 +459,7 @@ def _await_answer(run: str, question: str, after: int, given: Arguments, context
 
 def _answer(question: str, state: dict[str, Any]) -> CallResult:
     facts = {"question": question, "allow": state["allow"]}
-    if not state["answered"]:
+    if state["allow"] is None:
         text = "closed: not answered while it was open; ask again if it still matters"
         return CallResult(text, facts | {"status": "closed"}, is_error=True)
     if state["allow"]:

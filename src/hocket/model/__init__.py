@@ -4,6 +4,7 @@ from hocket.input_limits import DEFAULT_MARKER
 from hocket.model.agent import Agent, Approval, Definition, DelegationGrant
 from hocket.model.run import CHANGING, RESULT_LIMIT, Event, Kind, Origin, Reason, Run, Status, amount, apply, fold
 from hocket.model.spec import (
+    PROMPT,
     RUN_DIRECTORY,
     SESSION,
     BoundChain,
@@ -22,6 +23,7 @@ from hocket.model.spec import (
 __all__ = [
     "CHANGING",
     "DEFAULT_MARKER",
+    "PROMPT",
     "RESULT_LIMIT",
     "RUN_DIRECTORY",
     "SESSION",

@@ -84,6 +84,8 @@ class Agent:
     allowed_tools: str | None = None
     delegate: bool = False
     """Whether its alias asks for that too."""
+    team: bool = False
+    """Whether its alias makes it the lead of a team."""
     alias: str | None = None
     """The configuration file that defines the alias, if it is one."""
     alias_project: str | None = None

@@ -162,6 +162,8 @@ class Run(Struct, frozen=True):
     """Of a teammate: its id in the team of the lead that it is below."""
     open_tasks: int = 0
     """Of a team's lead: how many shared tasks are unfinished."""
+    waiting_since: float | None = None
+    """When it began to wait, in wall time; of a run that does not wait, when it last did."""
 
     @property
     def has_process(self) -> bool:
@@ -217,10 +219,11 @@ def _session(run: Run, event: Event) -> Run:
     """
     data = event.data
     is_known = run.session_id is not None and data.get("instead_of") != run.session_id
+    is_replaced = run.session_id is not None and not is_known
     return replace(
         run,
         session_id=run.session_id if is_known else data.get("session_id"),
-        transcript=data.get("transcript") or run.transcript,
+        transcript=data.get("transcript") or (None if is_replaced else run.transcript),
         status=Status(data["status"]) if "status" in data else run.status,
     )
 
@@ -283,8 +286,9 @@ def _turn_started(run: Run, event: Event) -> Run:
 def _turn_ended(run: Run, event: Event) -> Run:
     """Take the result of a turn as that of the run; a run that accepts more messages waits for them."""
     data = event.data
-    # The questions of the turn end with it; only those of background agents stay open.
-    asked = tuple(one for one in run.open_questions if one.get("parent"))
+    # The questions of the turn end with it; those of background agents stay open, and those of hooks, which may be
+    # asked in the next turn before the end of this one is read.
+    asked = tuple(one for one in run.open_questions if one.get("parent") or one.get("via") == "hook")
     status = Status.WAITING if asked or data.get("idle") else _at_work(run.status)
     return replace(run, result=data.get("result"), error=data.get("error"), status=status, open_questions=asked)
 
@@ -354,7 +358,12 @@ def apply(run: Run | None, event: Event) -> Run:
             raise ValueError(f"the first event of a run must be run.created; got {event.type}")
         return _created(event)
     change = _CHANGES.get(event.type)
-    return change(run, event) if change and not run.ended else run
+    if change is None or run.ended:
+        return run
+    changed = change(run, event)
+    if changed.status is Status.WAITING and run.status is not Status.WAITING:
+        return replace(changed, waiting_since=event.ts)
+    return changed
 
 
 def fold(events: Iterable[Event]) -> Run:

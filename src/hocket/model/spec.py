@@ -12,8 +12,9 @@ from hocket.model.agent import Approval, DelegationGrant
 
 RUN_DIRECTORY = "\0run"
 SESSION = "\0session"
+PROMPT = "\0prompt"
 """Placeholders in a spec's arguments: for the run's directory, followed by "/" and the name of one of the spec's files,
-and for its session. Real arguments cannot contain NUL."""
+for its session, and for its prompt. Real arguments cannot contain NUL."""
 
 
 class Spec(

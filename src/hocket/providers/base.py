@@ -67,6 +67,8 @@ class LaunchRequest:
     own_server: OwnServer | None = None
     hook: tuple[str, ...] = ()
     """The program, with arguments, that decides about each call of a sub-agent; without one the CLI does."""
+    command: tuple[str, ...] = ()
+    """The program, with arguments, that runs a command of Hocket: for hooks and servers that its CLI starts."""
     team: bool = False
     """Whether it leads a team."""
     terminal: bool = False
@@ -171,18 +173,40 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalMode:
     """A CLI in a terminal: what is typed. Its events come from its transcript, never from the screen."""
 
     message: Callable[[str], str]
     """The keys that paste a message, without sending it. The same errors as in ``launch``."""
     enter: str
     """The key that sends what was pasted."""
-    interrupt: str
+    interrupt: Callable[[str], str]
+    """The keys that end the current turn; the id of the request does not matter here."""
     goodbye: str
     """The keys that end the session."""
-    verdict: Callable[[Run, ProcessExit, Reason | None, Spec], Verdict]
-    """``(run, exit, stop_reason, spec)``: how the run ended, by its last turn."""
+    verdict: Callable[[Run, ProcessExit, Reason | None], Verdict]
+    """``(run, exit, stop_reason)``: how the run ended, by its last turn."""
+
+
+class Obstacle(NamedTuple):
+    """What keeps a CLI from starting in a terminal without a question of its own, and what to do about it by hand."""
+
+    problem: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStart:
+    """What a CLI needs before its agents can lead teams."""
+
+    needs_terminal: Callable[[tuple[int, ...]], bool]
+    """By the numbers of its version; there are none if it is unknown."""
+    home: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the folder where it keeps teams, which has to be writable; None if that names no user."""
+    confirmed: Callable[[str, Mapping[str, str]], str | None]
+    """``(cwd, env)``: the file with what a person has confirmed in a terminal once. It is only read."""
+    obstacle: Callable[[Mapping[str, str], bytes | None], Obstacle | None]
+    """``(env, content)`` of that file, None if it is missing: what it would ask in a terminal before the prompt."""
 
 
 TranscriptReader = Callable[[State, bytes, int | None], tuple[State, list[ReaderEvent], float | None]]
@@ -264,6 +288,10 @@ class LiveSession(NamedTuple):
     agent: str | None
     job: str | None
     """The id of its background job, if it is one."""
+    has_dialog: bool = False
+    """Whether it shows a dialog that waits for an answer: what is typed then answers it."""
+    changed_at: float | None = None
+    """When it last began or ceased to wait; Unix time."""
 
 
 class BackgroundJob(NamedTuple):
@@ -471,7 +499,11 @@ class Provider:
     """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
     program: Program | None = None
     conversation: Conversation | None = None
-    terminal: Terminal | None = None
+    terminal: TerminalMode | None = None
+    team_start: TeamStart | None = None
+    hook_question: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """The data of a ``question``, without its id, for a call that a hook of the CLI asks about: its ``tool``, ``input``
+    and ``suggestions``, and the ``agent`` if it is not the run's own. None if no hook asks."""
     sessions: Sessions | None = None
     observed: ObservedSessions | None = None
     teams: Teams | None = None

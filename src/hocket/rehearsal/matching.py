@@ -3,7 +3,8 @@
 A conversation is a list of messages in the format of the Messages API. The position in a rule's list of steps follows
 from the conversation itself, so no state is kept between two requests:
 
-- a *turn* starts with a text of the user, or with the notification that a background agent has ended (it is *woken*);
+- a *turn* starts with a text of the user, with a message of a teammate, or with a notification, for example that a
+  background agent has ended (it is *woken*);
 - the first matching rule applies: one message up to each tool call, and the next one after the results;
 - ``last`` matches the most recent result, and its rule takes over whenever it matches;
 - ``allowed`` and ``denied`` of a question replace the rest of the list;
@@ -37,6 +38,8 @@ from hocket.rehearsal.steps import (
 )
 
 CLOSING = "Done."
+NOTED = (Say("Noted."),)
+"""The answer to notices of the team that no rule answers."""
 REFUSAL = "No."
 """The text of a refused message; without content it could not be counted."""
 SHORT = 200
@@ -131,7 +134,9 @@ def _choose(
     for rule in script.rules:
         if (rule.when.last or not reacting) and fits(rule.when, conversation, turn, last):
             return rule.do
-    return None if reacting or turn.woken else script.default
+    if reacting or not turn.woken:
+        return None if reacting else script.default
+    return NOTED if TEAMMATE_MESSAGE.search(turn.prompt) else None
 
 
 def fits(when: When, conversation: AgentConversation, turn: CurrentTurn, last: str) -> bool:
@@ -171,7 +176,8 @@ def _take(steps: tuple[Step, ...], marker: str, prompt: str, last: str) -> tuple
             case Spend():
                 spend = spend._replace(**{name: value for name, value in step._asdict().items() if value is not None})
             case Calls():
-                return Message((*parts, *step.calls), spend), steps[position:]
+                calls = (_filled(call, prompt, last) for call in step.calls)
+                return Message((*parts, *calls), spend), steps[position:]
             case Fail():
                 return Message(tuple(parts), spend, fail=step), (step,)
             case End(kind="refuse"):
@@ -185,10 +191,28 @@ def _take(steps: tuple[Step, ...], marker: str, prompt: str, last: str) -> tuple
             case Say():
                 _say(parts, step.text)
             case Echo():
-                _say(parts, step.text.replace("{last}", last).replace("{prompt}", prompt))
+                _say(parts, _fill(step.text, prompt, last))
             case _:
                 parts.append(step)
     return Message(_with_text(parts, CLOSING), spend), ()
+
+
+def _fill(text: str, prompt: str, last: str) -> str:
+    request = (REQUEST_ID.findall(prompt) or [""])[-1]
+    return text.replace("{request_id}", request).replace("{last}", last).replace("{prompt}", prompt)
+
+
+def _filled(call: Call, prompt: str, last: str) -> Call:
+    """A call whose input has values of the conversation."""
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return _fill(value, prompt, last)
+        if isinstance(value, dict):
+            return {key: fill(one) for key, one in value.items()}
+        return [fill(one) for one in value] if isinstance(value, list) else value
+
+    return call._replace(input=fill(dict(call.input))) if call.echoes else call
 
 
 def _with_text(parts: list[Part], text: str) -> tuple[Part, ...]:
@@ -216,6 +240,12 @@ def _after(message: Message, rest: tuple[Step, ...], reply: Reply) -> tuple[Step
 
 REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)", re.DOTALL)
 NOTIFICATION = "<task-notification>"
+TEAMMATE_MESSAGE = re.compile(r"<teammate-message [^\n]*>\n(.*?)\n</teammate-message>", re.DOTALL)
+TEAM_NOTICE = re.compile(
+    r'\{"type":"(idle_notification|task_assignment|task_completed|shutdown_approved|teammate_terminated)"'
+)
+"""How a message begins that the CLI itself sends to an agent of a team, and that needs no answer."""
+REQUEST_ID = re.compile(r'"requestId":"([^"]+)"')
 STOPPED_BY_SAFETY = "Your response above was stopped by a safety classifier"
 CUT_OFF = "Your response above was cut off mid-stream"
 NOTES = ("[Request interrupted by user", STOPPED_BY_SAFETY, CUT_OFF, "[Your previous response had no visible output")
@@ -252,7 +282,7 @@ class CurrentTurn(NamedTuple):
     number: int
     """The number of user texts so far."""
     woken: int
-    """The number of the turn among those that the end of a background agent started; else 0."""
+    """The number of the turn among those that a notification started; else 0."""
     replies: tuple[Reply, ...]
 
 
@@ -287,8 +317,10 @@ def user_texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def users_part(text: str) -> str:
-    """The user's part of a text, without reminders that the CLI adds."""
-    return REMINDER.sub("", text).strip()
+    """The user's or the teammates' part of a text, without what the CLI adds."""
+    text = REMINDER.sub("", text).strip()
+    messages = TEAMMATE_MESSAGE.findall(text)
+    return "\n".join(one for one in messages if not TEAM_NOTICE.match(one)) if messages else text
 
 
 def is_reminded(message: Mapping[str, Any]) -> bool:
@@ -297,7 +329,8 @@ def is_reminded(message: Mapping[str, Any]) -> bool:
 
 
 def notification(message: Mapping[str, Any]) -> str | None:
-    return "\n".join(text for text in _texts(message) if NOTIFICATION in text) or None
+    texts = (text for text in _texts(message) if NOTIFICATION in text or TEAMMATE_MESSAGE.search(text))
+    return "\n".join(texts) or None
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:
@@ -322,11 +355,11 @@ def flat_text(content: Any) -> str:
 
 
 def sub_agent_type(script: Script, prompt: str) -> str | None:
-    """The agent type for which the script has this prompt; nothing else in a request names a sub-agent."""
+    """The name or the type of the agent for which the script has this prompt; nothing else identifies a sub-agent."""
     for steps in (*(rule.do for rule in script.rules), script.default or ()):
         for call in _calls_in(steps):
             if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
-                return str(call.input.get("subagent_type"))
+                return str(call.input.get("name") or call.input.get("subagent_type"))
     return None
 
 

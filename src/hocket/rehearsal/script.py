@@ -240,7 +240,11 @@ def _step(value: Any, place: str) -> Step:
 
 
 def _tool(value: Any, place: str) -> Call:
-    return Call(**{"input": {}, **_fields(value, place, _TOOL, "name")})
+    given = _fields(value, place, _TOOL, "name")
+    if "input" in given and "echo" in given:
+        raise ScriptError(f"{place}: must have either an input or an echo")
+    echo = given.pop("echo", None)
+    return Call(**{"input": echo or {}, **given}, echoes=echo is not None)
 
 
 def _ask(value: Any, place: str) -> Call:
@@ -251,9 +255,11 @@ def _ask(value: Any, place: str) -> Call:
 def _agent(value: Any, place: str) -> Call:
     given = _fields(value, place, _AGENT, "prompt")
     kind = given.get("type", DEFAULT_TYPE)
+    named = {"name": given["name"]} if "name" in given else {}
     return Call(
         AGENT_TOOL,
         {
+            **named,
             "description": given.get("description", kind),
             "prompt": given["prompt"],
             "subagent_type": kind,
@@ -302,7 +308,7 @@ _WHEN: Mapping[str, Parser] = {
     "woken": _woken,
 }
 _OUTCOME: Mapping[str, Parser] = {"input": _input, "result": _text, "error": _flag}
-_TOOL: Mapping[str, Parser] = {"name": _text, **_OUTCOME}
+_TOOL: Mapping[str, Parser] = {"name": _text, **_OUTCOME, "echo": _input}
 _ASK: Mapping[str, Parser] = {
     "tool": _text,
     **_OUTCOME,
@@ -311,7 +317,13 @@ _ASK: Mapping[str, Parser] = {
     "rule": _text,
     "id": _text,
 }
-_AGENT: Mapping[str, Parser] = {"prompt": _text, "type": _text, "description": _text, "background": _flag}
+_AGENT: Mapping[str, Parser] = {
+    "prompt": _text,
+    "name": _text,
+    "type": _text,
+    "description": _text,
+    "background": _flag,
+}
 _STEPS: Mapping[str, Parser] = {
     "say": lambda value, place: Say(_text(value, place)),
     "echo": lambda value, place: Echo(_text(value, place)),

@@ -5,8 +5,8 @@
         assert not model.uncovered
 
 Only the standard library, only 127.0.0.1. ``matching.py`` chooses messages; here requests become conversations
-and messages become HTTP. Whose conversation it is: the text of its definition in the system prompt (``agents`` maps
-names to such texts), ``agent: NAME`` in the system prompt, or for a sub-agent the prompt that the script gave it.
+and messages become HTTP. Whose conversation it is: the name of a teammate, the text of its definition in the system
+prompt (``agents`` maps names to such texts), ``agent: NAME`` there, or for a sub-agent the prompt in the script.
 What the CLI asks for itself (titles, quota, what a page says) gets a harmless answer. Codex, which speaks the Responses
 API at ``model.url + "/v1"``, is the agent ``codex``.
 """
@@ -130,7 +130,8 @@ class ScriptedModel:
     def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> AgentConversation | None:
         system, messages = flat_text(body.get("system")), dicts(body.get("messages"))
         tools = tuple(str(tool.get("name")) for tool in dicts(body.get("tools")))
-        name = self._name(system, messages)
+        teammate, is_teammate, _ = sub_agent.rpartition("@")
+        name = teammate if is_teammate else self._name(system, messages)
         rules_want_no_tools = any(rule.when.tools == () for rule in self.script.rules)
         if name is None and not tools and session and not _is_agents(body) and not rules_want_no_tools:
             return None

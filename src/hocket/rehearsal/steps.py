@@ -21,7 +21,7 @@ class Say(NamedTuple):
 
 
 class Echo(NamedTuple):
-    """A text in which ``{prompt}`` and ``{last}`` stand for the prompt and the last input."""
+    """A text in which ``{prompt}``, ``{last}`` and ``{request_id}`` stand for values of the conversation."""
 
     text: str
 
@@ -63,6 +63,8 @@ class Call(NamedTuple):
     """The permission rule to suggest for this tool."""
     id: str | None = None
     """The id of the question; a new one if None."""
+    echoes: bool = False
+    """Whether its input has placeholders, as an ``Echo`` has."""
 
 
 class Calls(NamedTuple):
@@ -113,7 +115,7 @@ class When(NamedTuple):
     passage: int | None = None
     """The number of the agent's conversation; ``pass`` in scripts."""
     woken: int | None = None
-    """0 for every turn that the end of a background agent started, else its number."""
+    """0 for every turn that the end of a background agent or a notice of the team started, else its number."""
 
 
 class Rule(NamedTuple):

@@ -56,6 +56,8 @@ class ScriptedAgent:
         task: Mapping[str, Any] | None = None,
     ) -> None:
         self.process, self.name, self.messages = process, name, messages
+        self.called = name
+        """Its name for the rules of the script."""
         self.is_lead = task is None
         self._task: Mapping[str, Any] = task or {"task_id": "", "is_backgrounded": False, "spawn_depth": 0}
         self._brief = {key: task[key] for key in BRIEF} if task else {}
@@ -117,10 +119,10 @@ class ScriptedAgent:
 
     def _next(self) -> Message:
         process = self.process
-        passage = process.conversation_counts.number(self.name, f"{process.session.id}/{self._task['task_id']}")
+        passage = process.conversation_counts.number(self.called, f"{process.session.id}/{self._task['task_id']}")
         system = process.system(self.name, lead=self.is_lead)
         tools = process.offered_tools(self.name).names()
-        found = next_message(process.script, AgentConversation(self.name, self.messages, system, tools, passage))
+        found = next_message(process.script, AgentConversation(self.called, self.messages, system, tools, passage))
         if isinstance(found, Uncovered):
             process.note(found)
             return Message(fail=Fail(400, str(found)))
@@ -295,6 +297,7 @@ class ScriptedAgent:
         prompt = stream_events.text_block(str(given.get("prompt", "")))
         sub = ScriptedAgent(self.process, name, [{"role": "user", "content": [prompt]}], task)
         sub._interruptible &= self._interruptible
+        sub.called = str(given.get("name") or name)
         if task["is_backgrounded"]:
             self.process.add_task(sub._brief)
             self.process.emit(stream_events.task_event("task_started", task, prompt=prompt["text"]))

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from hocket.keeper import platform
-from hocket.model import Event, Run
+from hocket.model import Event, Run, Status
 
 
 @cache
@@ -61,3 +61,10 @@ def left(run: Run, limit: float) -> float:
     if run.started_clock is None or not is_readable(run):
         return limit
     return max(0.0, limit - (time.monotonic() - run.started_clock))
+
+
+def idle_in(run: Run, idle_after: float) -> float | None:
+    """Seconds until a run is idle; None unless it waits for a message and no task of its team is unfinished."""
+    if run.status is not Status.WAITING or run.needs_you or run.parked_until is not None or run.open_tasks:
+        return None
+    return max(0.0, (run.waiting_since or 0.0) + idle_after - time.time()) if idle_after else 0.0

@@ -9,6 +9,7 @@ import time
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
+from hocket.chain.parse import marker_said
 from hocket.keeper import files
 from hocket.model import RESULT_LIMIT, Event, Reason, Run, Status, apply
 from hocket.providers.base import Program
@@ -17,9 +18,11 @@ from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages
 from hocket.sessions.output_lines import near_the_end, read_lines
+from hocket.sessions.run_identity import session_of
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.transcripts import locate
 from hocket.store import Offsets
+from hocket.views.text import terminal_output
 
 _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
 """Why a run is ended together with what it started."""
@@ -81,6 +84,8 @@ class Ingest:
         if record and (is_flood or run.stop_reason is not None):
             events += self._skip_flood(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
+        if leaf.spec.has_terminal:  # Its output is a screen.
+            return ReadBatch(events, Offsets(*leaf.output_sizes(), leaf.offsets.reader), False)
         offsets, more = self._read_streams(leaf, events, leaf.output_sizes(), finals)
         events = cost_estimates.priced(run, events, self._usd_per_mtok)
         self._find_transcript(leaf, run, events, ended=record is not None)
@@ -91,6 +96,8 @@ class Ingest:
         """Read all that a run without an exit record has written; all but the last batch is committed."""
         sizes = leaf.output_sizes()
         events = self.started(leaf, self._journal.live[leaf.id])
+        if leaf.spec.has_terminal:
+            return ReadBatch(events, Offsets(*sizes, leaf.offsets.reader), False)
         while True:
             offsets, more = self._read_streams(leaf, events, sizes, sizes)
             if not more:
@@ -114,7 +121,12 @@ class Ingest:
             return []
         known = files.read_pid(leaf.place) or record
         pid = leaf.agent if known is None else known.pid
-        return [] if pid is None else [run_event(leaf.run, "run.started", {"pid": pid, **clock.reading()})]
+        if pid is None:
+            return []
+        # In a terminal nothing else reports it.
+        known_session = [run_event(leaf.run, "session", {"session_id": session_of(leaf.id)})]
+        begun = run_event(leaf.run, "run.started", {"pid": pid, **clock.reading()})
+        return [begun, *(known_session if leaf.spec.has_terminal else [])]
 
     def _read_streams(
         self, leaf: Leaf, events: list[Event], sizes: tuple[int, int], finals: tuple[int | None, int | None]
@@ -194,7 +206,11 @@ class Ingest:
         provider, state = leaf.provider, offsets.reader
         if provider.text_output is not None:
             events += [run_event(leaf.run, kind, data) for kind, data in provider.text_output.last_events(state)]
-        status, reason = provider.verdict(state, record, run.stop_reason)
+        if leaf.spec.has_terminal and provider.terminal is not None:
+            events += self._final_marker(leaf, run)
+            status, reason = provider.terminal.verdict(run, record, run.stop_reason)
+        else:
+            status, reason = provider.verdict(state, record, run.stop_reason)
         failed = (status, reason) == (Status.FAILED, Reason.ERROR)
         transient = failed and provider.is_transient is not None and provider.is_transient(state)
         may_continue = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
@@ -221,11 +237,18 @@ class Ingest:
             extra["error"] = "; ".join(filter(None, (extra.get("error"), leaf.forced)))
         return await self.end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
 
+    def _final_marker(self, leaf: Leaf, run: Run) -> list[Event]:
+        """The marker in the last message of a run with a terminal."""
+        found = marker_said(run.result or "", leaf.spec.marker) if leaf.spec.loop else None
+        return [run_event(run, "marker", {"line": found})] if found else []
+
     def _cli_error(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
         """What a CLI reported about its own failure: in its events, else at the end of standard error."""
         if leaf.provider.text_output is not None:
             return {}
-        reported = _after(run, events).error or leaf.redacted_tail(leaf.err, ERROR_TAIL).decode(errors="replace")
+        # In a terminal both outputs are one.
+        said = leaf.redacted_tail(leaf.out if leaf.spec.has_terminal else leaf.err, ERROR_TAIL)
+        reported = _after(run, events).error or terminal_output(said.decode(errors="replace"))
         if not reported.strip() and reason is Reason.ERROR:
             reported = "it ended without a result and without a message"
         return {"error": reported.strip()} if reported.strip() else {}

@@ -100,6 +100,6 @@ class Leaf:
 
     def argv(self) -> tuple[str, ...]:
         pricing = self.provider.pricing
-        if self.allowance is None or pricing is None:
+        if self.allowance is None or pricing is None or self.spec.has_terminal:
             return self.spec.argv
         return pricing.bound(self.spec.argv, self.allowance)

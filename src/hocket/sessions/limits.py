@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hocket.config.settings import Limits
 from hocket.errors import DiskLow, LimitReached
-from hocket.model import BoundChain, Kind, Run, Spec, stages
+from hocket.model import BoundChain, Run, Spec, stages
 
 LEAST_FREE_MB = 1
 """Below this nothing is started, regardless of the configuration."""
@@ -53,7 +53,7 @@ def depth_below(parent: Run | None, limits: Limits) -> int:
     """The depth of a new run. Chains and loops add none: only an agent that starts an agent does."""
     if parent is None:
         return 0
-    depth = parent.depth + (1 if parent.kind in (Kind.LEAF, Kind.LEAD) else 0)
+    depth = parent.depth + (1 if parent.has_process else 0)
     if depth > limits.depth:
         raise LimitReached(
             f"depth {depth} is over the limit of {limits.depth}",
@@ -69,7 +69,7 @@ def width(bound: Spec | BoundChain) -> int:
 
 def check_children(parent: Run | None, live: int, wanted: int, limits: Limits) -> None:
     """How many live children one agent may have at once, those in groups of its chains included."""
-    if parent is None or parent.kind not in (Kind.LEAF, Kind.LEAD) or live + wanted <= limits.children:
+    if parent is None or not parent.has_process or live + wanted <= limits.children:
         return
     remedy = "Make the group smaller" if wanted > max(limits.children, 1) else "Wait until enough have ended"
     relation = "which is" if wanted == 1 else f"and {wanted} more at once would be over"

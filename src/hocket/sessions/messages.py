@@ -21,14 +21,15 @@ import msgspec
 
 from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
-from hocket.model import Event, Kind, Run, Spec, Status
+from hocket.model import Event, Run, Spec, Status
 from hocket.providers import PROVIDERS
-from hocket.providers.base import Answer, Conversation
-from hocket.redaction import Redactor
+from hocket.providers.base import Answer, Conversation, TerminalMode
+from hocket.redaction import MASK, Redactor
 from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.observed.refusals import check_owned
 from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
+from hocket.sessions.terminal.keyboard import TerminalKeyboard
 
 END = "end"
 """The id of the record that ends a run's input."""
@@ -37,9 +38,13 @@ FIRST = "prompt"
 
 OWN = "ask"
 """Marks a question that an agent asked over the API, where it also receives the answer."""
+HOOK = "hook"
+"""Marks a question that a hook of an agent's CLI asked over the API. The agent's terminal shows it as well."""
+TERMINAL = "terminal"
+"""Who answered there."""
 NO_ANSWERER = "no one can answer: this run was started with --on-question deny, or without anyone watching it"
 OPEN_AT_ONCE = 20
-"""The limit of open questions of that kind per run."""
+"""The limit of open questions per run that were asked over the API."""
 SETTLED = 2.0
 """Seconds after the end of a turn within which a waiting message starts the next one."""
 REMEMBERED = 100
@@ -52,7 +57,7 @@ _decoder = msgspec.json.Decoder(Spec)
 
 def takes_messages(spec: Spec) -> bool:
     """Whether a run accepts messages after its prompt."""
-    return spec.session or spec.on_question != "deny"
+    return spec.session or spec.has_terminal or spec.on_question != "deny"
 
 
 def ends_at_once(spec: Spec) -> bool:
@@ -116,6 +121,11 @@ class Messages:
         """Runs with a message written after their last turn began: that turn may not be the last one."""
         self._queues: dict[str, _Queue] = {}
         self._redactors: dict[str, Redactor] = {}
+        self._typing: dict[str, TerminalKeyboard] = {}
+
+    def type_with(self, run: str, keyboard: TerminalKeyboard) -> None:
+        """Type what is sent to a live run at its terminal."""
+        self._typing[run] = keyboard
 
     def redact_with(self, run: str, redactor: Redactor) -> None:
         """Mask the secrets of a live run in what is recorded of its messages and questions."""
@@ -130,6 +140,9 @@ class Messages:
         async with self._input_lock(run):
             now, conversation = self._require_input(run, to_messages=True)
             line = conversation.message(text)
+            typing = self._keyboard(now, conversation)
+            if typing is not None:
+                await typing.require_no_dialog()
             queue = self._queues.setdefault(run.id, _Queue())
             if now.status is Status.WAITING and run.id not in self.unread and queue.is_settled():
                 queue.length = 0  # Several were answered together.
@@ -140,6 +153,8 @@ class Messages:
                 queue.add(key, sent)
             elif key not in queue.sent:
                 sent = sent._replace(after=self._recorded_at(run, key) - 1)  # An earlier server sent it.
+            if typing is not None:
+                typing.press_enter(key)
             return sent
 
     def _recorded_at(self, run: Run, key: str) -> int:
@@ -158,39 +173,67 @@ class Messages:
         """Drop the state of a run that has ended."""
         self.unread.discard(run)
         self._queues.pop(run, None)
+        self._typing.pop(run, None)
         self._redactors.pop(run, None)
 
     async def interrupt(self, run: Run, key: str) -> None:
         """End the current turn; the run stays open for messages."""
         async with self._input_lock(run):
             now, conversation = self._require_input(run, to_messages=True)
-            line = conversation.interrupt(key)
-            await self._write_line(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
+            data = {"kind": "interrupt", "id": key}
+            typing = self._keyboard(now, conversation)
+            if typing is not None and await typing.is_idle():
+                await self._journal.write([run_event(run, "input", data)])  # There is nothing to interrupt.
+                return
+            await self._write_line(now, f"interrupt:{key}", conversation.interrupt(key), "input", data)
+            if typing is not None:
+                await typing.wait_until_idle()
 
     async def ask(self, run: Run, text: str, options: Sequence[str], key: str | None) -> str:
         """Record a question that an agent asks over the API, once per key; return its id.
 
         If the run was started with ``--on-question deny``, it is answered with a refusal at once.
         """
-        identity = _identity(run, key)
         text, options = self._redacted(run.id, text), [self._redacted(run.id, option) for option in options]
+        asked: dict[str, Any] = {"kind": "choice" if options else "ask", "text": text, "tool": None, "input": None}
+        return await self._record_question(run, {**asked, "options": options, "via": OWN}, key)
+
+    async def ask_by_hook(self, run: Run, call: Mapping[str, Any], key: str | None) -> str:
+        """Record the question whether a call of a tool is allowed, in the same way."""
+        question_of = PROVIDERS[run.provider].hook_question if run.provider is not None else None
+        if question_of is None:
+            raise Conflict(f"run {run.number} asks no questions by a hook")
+        if (redactor := self._redactors.get(run.id)) is not None:
+            call = msgspec.json.decode(redactor.line(msgspec.json.encode(call)))
+        return await self._record_question(run, {**question_of(call), "via": HOOK}, key)
+
+    async def _record_question(self, run: Run, asked: Mapping[str, Any], key: str | None) -> str:
+        identity = _identity(run, key)
         async with self._input_lock(run):
             now = self._journal.live.get(run.id)
             if now is None:
                 raise Conflict(f"run {run.number} has ended; it can ask nothing more")
             if self._journal.read.question(run.id, identity) is not None:
                 return identity
-            if sum(_is_own(one) for one in now.open_questions) >= OPEN_AT_ONCE:
+            if sum(_is_over_api(one) for one in now.open_questions) >= OPEN_AT_ONCE:
                 raise LimitReached(f"run {run.number} has {OPEN_AT_ONCE} open questions; it has to wait for answers")
-            kind = "choice" if options else "ask"
-            asked: dict[str, Any] = {"id": identity, "kind": kind, "text": text, "tool": None, "input": None}
-            asked |= {"options": list(options), "via": OWN}
-            events = [run_event(run, "question", asked)]
+            events = [run_event(run, "question", {"id": identity, **asked})]
             if self.on_question(run) == "deny":
                 refusal = {"id": identity, "allow": False, "text": NO_ANSWERER, "by": "hocket"}
                 events.append(run_event(run, "answer", refusal))
             await self._journal.write(events, durable=True)
         return identity
+
+    async def close_hook_questions(self, run: Run, asked_before: float) -> None:
+        """Close the questions of hooks that are older than this time, because they were answered at the terminal."""
+        async with self._input_lock(run):
+            now = self._journal.live.get(run.id)
+            open_ones = [one for one in now.open_questions if one.get("via") == HOOK] if now is not None else []
+            closed = [one["id"] for one in open_ones if one["asked_at"] < asked_before]
+            # Whether it was allowed there is not known.
+            answers = [{"id": name, "allow": None, "text": None, "by": TERMINAL} for name in closed]
+            if answers:
+                await self._journal.write([run_event(run, "answer", data) for data in answers], durable=True)
 
     def on_question(self, run: Run) -> str:
         """How questions of this run are handled: ``deny``, ``ask`` or ``fail``."""
@@ -209,14 +252,16 @@ class Messages:
             asked = _meant(now, question)
             text = _chosen(asked, reply.text)
             data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
-            if now.kind is Kind.LEAF and not _is_own(asked):
+            if now.has_process and not _is_over_api(asked):
                 _, conversation = self._require_input(run)
+                if isinstance(conversation, TerminalMode):
+                    raise Conflict("this question is answered at the terminal", f"hocket attach {run.number}")
                 line = conversation.answer(asked, reply)
                 data["text"] = None if text is None else self._redacted(run.id, text)
                 if await self._write_line(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                     return await self._given_before(now, asked["id"], key)
             else:
-                # No input to write to: a chain, or an agent that reads the answer over the API.
+                # No input to write to: a chain, or an agent or a hook that reads the answer over the API.
                 await self._journal.write([run_event(run, "answer", data)], durable=True)
             return _receipt(run.id, data)
 
@@ -239,17 +284,19 @@ class Messages:
             return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
         return Conflict(f"question {found.id} of {name} has already been {said}")
 
-    def end_input(self, place: str) -> None:
-        """Close the input of a run."""
+    def end_input(self, place: str, last: str | None = None) -> None:
+        """Close the input of a run, after some last words."""
         with suppress(FileNotFoundError, files.NotRegularError):
             # If the agent removed or replaced its input file, the keeper notices and closes the pipe.
-            files.append_input(place, END, None, eof=True, durable=False)
+            files.append_input(place, END, last, eof=True, durable=False)
         files.ring(place, files.BELL_INPUT)
 
     async def catch_up(self, run: Run) -> None:
         """Commit the events of input lines that an earlier server wrote and did not commit."""
         async with self._input_lock(run):
             await self._record_missing(run)
+            if (typing := self._typing.get(run.id)) is not None:
+                typing.go_on()
 
     async def _record_missing(self, run: Run) -> None:
         notes = await asyncio.to_thread(files.input_notes, str(directory(self._home, run)))
@@ -285,7 +332,7 @@ class Messages:
 
     def _asking(self, run: Run, question: str | None, key: str) -> Run:
         """The run with the open question, where the caller named its chain."""
-        if run.kind is Kind.LEAF or self._journal.read.answered_with(run.root, key) is not None:
+        if run.has_process or self._journal.read.answered_with(run.root, key) is not None:
             return run
         below = self._journal.live_below(run.id)
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]
@@ -296,14 +343,25 @@ class Messages:
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
 
-    def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation]:
+    def _keyboard(self, run: Run, conversation: Conversation | TerminalMode) -> TerminalKeyboard | None:
+        """What types at the terminal of a run; None for one without a terminal."""
+        if not isinstance(conversation, TerminalMode):
+            return None
+        if run.id not in self._typing:
+            raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment")
+        return self._typing[run.id]
+
+    def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation | TerminalMode]:
         check_owned(run, "send it anything")
         now = self._journal.live.get(run.id)
         if now is None:
             raise Conflict(f"run {run.number} has ended; it takes no messages", f"hocket resume {run.number}")
-        conversation = PROVIDERS[now.provider].conversation if now.kind is Kind.LEAF and now.provider else None
+        provider = PROVIDERS.get(now.provider or "") if now.has_process else None
         spec = _decoder.decode(self._journal.read.spec(run.id))
-        if conversation is None or spec.stdin != "lines":
+        if provider is None or spec.stdin not in ("lines", "terminal"):
+            raise Conflict(f"run {run.number} does not read messages")
+        conversation = provider.terminal if spec.has_terminal else provider.conversation
+        if conversation is None:
             raise Conflict(f"run {run.number} does not read messages")
         if to_messages and not takes_messages(spec):
             raise _input_closed(run)  # Its input is open for our tools only.
@@ -340,21 +398,26 @@ def _identity(run: Run, key: str | None) -> str:
     return "q" + hashlib.sha256(f"{run.id} {key}".encode()).hexdigest()[:16]
 
 
-def _is_own(asked: Mapping[str, Any]) -> bool:
-    return asked.get("via") == OWN
+def _is_over_api(asked: Mapping[str, Any]) -> bool:
+    """Whether a question was asked over the API, where its answer is read."""
+    return asked.get("via") is not None
 
 
 def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
     """The option that a number selects, counted from 1, unless an option has that number as its text."""
-    options = asked.get("options") if _is_own(asked) else None
+    options = asked.get("options") if _is_over_api(asked) else None
     said = (text or "").strip()
     if not options or said in options or not re.fullmatch("[1-9][0-9]?", said) or int(said) > len(options):
         return text
-    return str(options[int(said) - 1])
+    chosen = str(options[int(said) - 1])
+    # A masked option is known by its number to the one that asked.
+    return text if MASK in chosen else chosen
 
 
 def _quoted(answer: Mapping[str, Any]) -> str:
     """An answer and its author in words."""
+    if answer.get("allow") is None:
+        return "answered at the terminal"
     text = str(answer.get("text") or "")
     said = "denied" if not answer.get("allow") else "answered" if text else "allowed"
     short = text if len(text) <= QUOTED else f"{text[:QUOTED]}…"

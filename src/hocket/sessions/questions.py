@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.model import Kind, Run
+from hocket.model import Run
 from hocket.sessions.journal import Journal
 from hocket.store import Committed, Question
 
@@ -96,7 +96,7 @@ def last_answered(journal: Journal, run: Run | None, prefix: str) -> Question | 
     """Return the question answered last whose id has this prefix: of a leaf, at or below another run, or of any run."""
     if run is None:
         return journal.read.last_answered(prefix)
-    if run.kind is Kind.LEAF:
+    if run.has_process:
         return journal.read.last_answered(prefix, run.id)
     return journal.read.last_answered_below(run.root, prefix, journal.is_below(run.id))
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from hocket.errors import HocketError
 from hocket.keeper import files
-from hocket.model import Kind, Run
+from hocket.model import Run
 from hocket.registry import registry_file
 from hocket.registry.entries import Entry, entry_of
 from hocket.sessions.background import BackgroundTasks
@@ -102,10 +102,10 @@ class RegistryView:
 
     def _note(self, run: Run) -> None:
         """Have the entry of a run written if it has one and has changed."""
-        if run.registry is None or run.kind is not Kind.LEAF or run.teammate is not None:
+        if run.registry is None or not run.has_process or run.teammate is not None:
             return
         file = self._files.setdefault(run.registry, _File(run.registry))
-        parent = next((above for above in self._journal.above(run)[1:] if above.kind is Kind.LEAF), None)
+        parent = next((above for above in self._journal.above(run)[1:] if above.has_process), None)
         entry = entry_of(run, parent, self._home)
         if file.entries.get(run.id) == entry:
             return

@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-from hocket.model import RUN_DIRECTORY, SESSION, Run
+from hocket.model import PROMPT, RUN_DIRECTORY, SESSION, Run
 
 RUNS = "runs"
 """The folder with the directories of all runs, by month."""
@@ -48,8 +48,10 @@ def session_of(run_id: str) -> str:
     return str(uuid.UUID(bytes=hashlib.sha256(b"session " + run_id.encode()).digest()[:16], version=4))
 
 
-def filled(argument: str, run_id: str, place: str) -> str:
+def filled(argument: str, run_id: str, place: str, prompt: str | None) -> str:
     """An argument of a spec with what this run has in the stand-ins' place."""
     if argument == SESSION:
         return session_of(run_id)
+    if argument == PROMPT:
+        return prompt or ""
     return place + argument.removeprefix(RUN_DIRECTORY) if argument.startswith(RUN_DIRECTORY) else argument

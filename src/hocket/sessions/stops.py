@@ -14,7 +14,7 @@ from hocket.errors import DiskLow, HocketError
 from hocket.keeper import files
 from hocket.keeper.escalation import Escalation
 from hocket.keeper.process_tree import KILL_PATIENCE
-from hocket.model import Event, Kind, Reason, Run
+from hocket.model import Event, Reason, Run
 from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.limits import Reserve
@@ -97,7 +97,7 @@ class Stops:
         while True:
             with suppress(TimeoutError):
                 return await asyncio.wait_for(self._journal.wait_for_end(run), DISK_CHECK_SECONDS)
-            live = (one for one in stopped if one.kind is Kind.LEAF and one.id in self._journal.live)
+            live = (one for one in stopped if one.has_process and one.id in self._journal.live)
             unrecorded = [one for one in live if not files.is_locked(str(directory(self._home, one)))]
             if unrecorded and not Reserve(self._home).has_room():
                 numbers = ", ".join(str(one.number) for one in unrecorded)

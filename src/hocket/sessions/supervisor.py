@@ -26,7 +26,7 @@ from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.platform import signal_process
-from hocket.model import Event, Kind, Reason, Run, Spec, Status
+from hocket.model import Event, Reason, Run, Spec, Status
 from hocket.providers import agent_variables
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
@@ -46,6 +46,8 @@ from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops, force_stop, stopped_in
 from hocket.sessions.stream_mcp import StreamMcp
+from hocket.sessions.terminal.runs import TerminalRuns
+from hocket.sessions.transcripts import Transcripts
 from hocket.store import Committed, Offsets
 
 log = logging.getLogger("hocket")
@@ -84,6 +86,7 @@ class Supervisor:
         keepers: Keepers,
         policy: RunPolicy,
         stops: Stops,
+        transcripts: Transcripts,
         watcher: FileWatcher,
         registry: RegistryView,
         limits: Limits,
@@ -100,6 +103,7 @@ class Supervisor:
         self._stops = stops
         self._registry = registry
         self._places = limits.leaves
+        self._terminals = TerminalRuns(journal, messages, transcripts, watcher, keepers.need_server)
         self._ingest = Ingest(journal, messages, stream_mcp, policy, limits.estimate_usd_per_mtok)
         self._input_end = InputEnd(messages, keepers.need_server, self._touch)
         self._watcher = watcher
@@ -116,6 +120,7 @@ class Supervisor:
     def open(self) -> None:
         self._keepers.open()
         self._watcher.on_overflow(self._touch_all)
+        self._terminals.open()
         self._journal.listen(self._on_commit)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
@@ -136,6 +141,7 @@ class Supervisor:
         for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
             timer.cancel()
         await self._tasks.close()
+        await self._terminals.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
         times = [back_at, *self._input_end.due(), time.time() if self._stream_mcp.has_unserved_call else None]
@@ -324,7 +330,7 @@ class Supervisor:
     def _parent_pid(self, run: Run) -> int | None:
         """The process of the agent that started a run, else the one that its caller named, as far as known."""
         line = self._journal.above(run)
-        parent = next((above for above in line[1:] if above.kind is Kind.LEAF), None)
+        parent = next((above for above in line[1:] if above.has_process), None)
         if parent is None:
             return next((above.caller_pid for above in line if above.caller_pid is not None), None)
         # A program can start another one before the record of its own start is committed.
@@ -336,12 +342,12 @@ class Supervisor:
             "v": 1,
             "run": leaf.id,
             "home": str(self._home),
-            "argv": [filled(argument, leaf.id, leaf.place) for argument in leaf.argv()],
+            "argv": [filled(argument, leaf.id, leaf.place, leaf.spec.prompt) for argument in leaf.argv()],
             "cwd": leaf.spec.cwd,
             "env": public_part(env),
             "secrets": self._secrets.references(leaf.root, env),
             "stdin": leaf.spec.stdin,
-            "needs_server": leaf.spec.stdin == "lines" and not ends_at_once(leaf.spec),
+            "needs_server": leaf.spec.stdin in ("lines", "terminal") and not ends_at_once(leaf.spec),
             "stop_grace": leaf.spec.stop_grace,
             "record": record_of(leaf.run, leaf.spec),
         }
@@ -353,7 +359,7 @@ class Supervisor:
         with suppress(OSError):  # No watches left: the scan alone looks after this run.
             self._watcher.watch(leaf, leaf.place, touch, "placed", names=_RECORDS)
             self._watcher.watch(leaf, os.path.join(leaf.place, files.LOCK), suspect, "closed")
-            for name in (files.OUT, files.ERR):
+            for name in () if leaf.spec.has_terminal else (files.OUT, files.ERR):
                 self._watcher.watch(leaf, os.path.join(leaf.place, name), touch, "written")
 
     def _scan_all(self) -> None:
@@ -400,9 +406,13 @@ class Supervisor:
             self._forget(leaf)
             return
         record = await self._read_exit(leaf)
-        is_flood = sum(leaf.output_sizes()) > leaf.spec.max_output
+        # A screen is bounded by its keeper.
+        is_flood = sum(leaf.output_sizes()) > leaf.spec.max_output and not leaf.spec.has_terminal
         if is_flood and record is None and run.stop_reason is None:
             await self._stops.request([run], Reason.LIMIT)
+            run = self._journal.live[leaf.id]
+        if record is not None and leaf.spec.has_terminal and run.status is not Status.STARTING:
+            await self._read_transcript(leaf)
             run = self._journal.live[leaf.id]
         batch = self._ingest.read(leaf, run, record, is_flood=is_flood)
         if batch.offsets != leaf.offsets:
@@ -415,9 +425,17 @@ class Supervisor:
         await self._ingest.commit(leaf, batch.events, batch.offsets)
         if batch.events and batch.events[0].type == "run.started":
             self._arm(leaf, self._journal.live[leaf.id])
+        if leaf.spec.has_terminal and self._journal.live[leaf.id].status is not Status.STARTING:
+            self._terminals.follow(leaf)
         if batch.more:
             leaf.is_dirty = True
         await self._check(leaf)
+
+    async def _read_transcript(self, leaf: Leaf) -> None:
+        """Record what is left in the transcript of a run with a terminal, or that it could not be read."""
+        if not await self._terminals.end(leaf):
+            text = "the end of its transcript could not be read in time"
+            await self._journal.insist([run_event(leaf.run, "notice", {"kind": "transcript", "text": text})])
 
     async def _end_jobs(self, leaf: Leaf) -> list[Event]:
         """End what the agent has put beyond its process tree by its CLI; return notices about that."""
@@ -503,6 +521,8 @@ class Supervisor:
         swept, survivors = await self._in_thread(process_tree.sweep_cookie, leaf.id, 0.0, spared)
         if leaf.keeper is not None:  # It may be suspended, in a directory that was moved.
             signal_process(*leaf.keeper, signal.SIGCONT)
+        if leaf.spec.has_terminal:
+            await self._read_transcript(leaf)
         events, offsets, _more = await self._ingest.read_rest(leaf)
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
         events += await self._end_jobs(leaf)

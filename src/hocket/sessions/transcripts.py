@@ -11,7 +11,7 @@ import glob
 import os
 import time
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -90,10 +90,12 @@ class Transcripts:
         *,
         redactor: Redactor = NO_SECRETS,
         newest: int | None = None,
+        is_news: Callable[[str, Mapping[str, Any]], bool] = lambda kind, data: True,
     ) -> None:
         """Turn what the transcripts of a run's session have, and will have, into events of the run, until ``stop``.
 
-        For runs whose output Hocket does not have: nothing is compared with events from elsewhere. The run needs its
+        For runs whose output Hocket does not have. Events that are not news, by type and data, are left out: they are
+        recorded already. The run needs its
         ``provider``, ``session_id`` and ``cwd``; its ``transcript`` if that is known. Of ``env``, the environment of
         the session's process, only the variables count that say where its files are (``HOME`` …). The transcript may
         appear later, also elsewhere than expected: a ``session`` event then has its path. A run that is followed again
@@ -120,6 +122,7 @@ class Transcripts:
             self._journal.read.transcript_positions(run.id),
             redactor,
             newest,
+            is_news,
         )
         self._followed[run.id] = followed
         self._touch(followed)
@@ -202,6 +205,7 @@ class Transcripts:
             events.append(run_event(run, "session", {"session_id": followed.session, "transcript": look.path}))
         now = time.time()
         said = sorted(chain.from_iterable(piece.events for piece in look.pieces), key=attrgetter("at"))
+        said = [one for one in said if followed.is_news(one.type, one.data)]
         events += [Event(0, min(one.at or now, now), run.id, run.root, one.type, one.data) for one in said]
         events = self._team_usage.with_teammates(run, events, lead_is_followed=run.parent in self._followed)
         if events:
@@ -283,7 +287,9 @@ class _FollowedRun:
         positions: Mapping[str, FilePosition],
         redactor: Redactor,
         newest: int | None,
+        is_news: Callable[[str, Mapping[str, Any]], bool],
     ) -> None:
+        self.is_news = is_news
         self.id = run.id
         self.session = run.session_id
         self._teammate = run.teammate

@@ -24,14 +24,14 @@ from hocket.config.settings import (
     narrower,
 )
 from hocket.errors import HocketError, LimitReached, NotAllowed
-from hocket.model import Agent, BoundChain, Definition, DelegationGrant, Kind, Run, Spec
+from hocket.model import Agent, BoundChain, Definition, DelegationGrant, Run, Spec
 from hocket.providers.defining import DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES
 from hocket.trust.approvals import AgentIdentity, Approvals
 from hocket.trust.check import PROGRAM, known_agent, widening_of
 
 _UNKNOWN_MODE = "default"
 """For an agent without a recorded mode: it asks about everything."""
-_AGENTS = (Kind.LEAF, Kind.LEAD)
+
 _SESSION_SHOWN = 8
 _WITHOUT_LISTS = (CONFIG, PLUGIN)
 """Sources whose definitions have no list of allowed agents."""
@@ -89,7 +89,7 @@ def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> D
     specs = [(run, msgspec.json.decode(spec_of(run), type=_StoredSpec)) for run in line]
     ends = [end for run, spec in specs if (end := _end(run, spec, now)) is not None]
     deadline = min(ends, default=None)
-    nearest = next(((run, spec) for run, spec in specs if run.kind in _AGENTS), None)
+    nearest = next(((run, spec) for run, spec in specs if run.has_process), None)
     if nearest is None or nearest[1].provider == PROGRAM:
         return DelegationLimits(None, deadline)
     run, spec = nearest

@@ -52,7 +52,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def helper_name(data: Mapping[str, Any]) -> str:
-    """The sub-agent that an event of a run is about; empty for the run's own agent."""
+    """The sub-agent that an event of a run is about; empty for the run's own agent, and for its team."""
+    if data.get("team"):
+        return ""
     return one_line(str(data.get("agent") or ("helper" if data.get("parent") else "")))
 
 
@@ -106,7 +108,40 @@ def _run_ended(data: Data) -> str | None:
     return None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
 
 
+_TEAMMATES = {"started": "has joined", "active": "is at work", "idle": "is idle", "stopped": "has stopped"}
+_SHUTDOWN = {
+    "shutdown_request": "asks for a shutdown",
+    "shutdown_approved": "agrees to shut down",
+    "shutdown_rejected": "refuses to shut down",
+}
+
+
+def _teammate(data: Data) -> str:
+    """``teammate alice has joined (reviewer, opus)``."""
+    about = ", ".join(one_line(str(data[name])) for name in ("agent", "model") if data.get(name))
+    status = str(data.get("status"))
+    joined = f" ({about})" if about and status == "started" else ""
+    return one_line(f"teammate {data.get('name') or data.get('id')} {_TEAMMATES.get(status, status)}{joined}")
+
+
+def _task(data: Data) -> str:
+    """``task 3 in progress, alice: Write the tests``."""
+    owner = f", {data['owner']}" if data.get("owner") else ""
+    head = f"task {data.get('id')} {str(data.get('status')).replace('_', ' ')}{owner}"
+    return _with_text(head, {"text": data.get("subject")})
+
+
+def _team_message(data: Data) -> str:
+    """``alice to team-lead: Three tests fail``."""
+    kind = str(data.get("kind") or "message")
+    said = _SHUTDOWN.get(kind, "" if kind == "message" else kind.replace("_", " "))
+    head = f"{data.get('from') or 'unknown'} to {data.get('to') or 'unknown'}"
+    return _with_text(f"{head} {said}".rstrip(), {"text": data.get("summary") or data.get("text")})
+
+
 def _member(data: Data) -> str | None:
+    if data.get("team"):
+        return _teammate(data)
     status = str(data.get("status"))
     return None if status in ("running", "pending") else _with_text(status, data)
 
@@ -140,7 +175,12 @@ def parking(data: Data, now: float) -> str:
 
 
 def answer_text(data: Data, question: Data | None = None) -> str:
-    """``allowed by operator``, with the rule and the message; ``answered by`` where the question wanted words."""
+    """``allowed by operator``, with the rule and the message; ``answered by`` where the question wanted words.
+
+    How a question was answered at the agent's own terminal is not known.
+    """
+    if data.get("allow") is None:
+        return "answered at the terminal"
     always = f", always: {data['rule']}" if data.get("rule") else ""
     allowed = "answered" if question is not None and wants_text(question) else "allowed"
     return _with_text(f"{allowed if data.get('allow') else 'denied'} by {data.get('by') or 'unknown'}{always}", data)
@@ -212,6 +252,8 @@ EVENT_TEXTS: dict[str, tuple[str, Callable[[Data], str | None]]] = {
         lambda data: _with_text(f"{tool_name(str(data.get('name')))} failed", data) if data.get("error") else None,
     ),
     "member": (ASIDE, _member),
+    "task.changed": (ASIDE, _task),
+    "message": (ASIDE, _team_message),
     "thinking": (THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
     "notice": (NOTICE, _notice),
     "rate_limited": (NOTICE, _rate_limited),

@@ -1,4 +1,4 @@
-"""Short names for lists and logs: of agents given by path, of projects, and of Hocket's own tools."""
+"""Names for lists and logs: of agents given by path, of projects, of Hocket's own tools, of kinds of runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from hocket.views.text import one_line
 
+PROCESS_KINDS = ("leaf", "lead")
+"""Kinds of runs that are one process; every other kind only has runs below it."""
 _ARROW = re.compile(r"\s*->\s*")
 _STEP = re.compile(r"(.*?)(\s*:\s*[0-9]+)?", re.DOTALL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hocket.views.names import agent_name
+from hocket.views.names import PROCESS_KINDS, agent_name
 from hocket.views.run_view import OpenQuestion
 from hocket.views.text import one_line
 
@@ -72,11 +72,13 @@ class RunList:
         return bool(old)
 
     def run(self, name: str | None, now: float) -> Run | None:
-        """One run, its ``elapsed`` as of now."""
+        """One run, its ``elapsed`` and ``idle_in`` as of now."""
         run = self._runs.get(name or "")
         if run is None or run["status"] in _ENDED or run.get("elapsed") is None:
             return run
-        return {**run, "elapsed": run["elapsed"] + max(0.0, now - self._received[run["id"]])}
+        passed = max(0.0, now - self._received[run["id"]])
+        idle = {"idle_in": max(0.0, run["idle_in"] - passed)} if run.get("idle_in") is not None else {}
+        return {**run, "elapsed": run["elapsed"] + passed, **idle}
 
     def tree(self, now: float) -> list[tuple[Run, int]]:
         """Every run with its depth: trees in which a run needs an answer first, those that have ended last."""
@@ -97,7 +99,7 @@ class RunList:
         costs = [run["cost_usd"] for run in self._runs.values() if run.get("parent") not in self._runs]
         known = [cost for cost in costs if cost is not None]
         return Totals(
-            sum(run["kind"] == "leaf" and run["status"] in _WORKING for run in live),
+            sum(run["kind"] in PROCESS_KINDS and run["status"] in _WORKING for run in live),
             len({run for run, _ in self.questions}),
             sum(_waits(run) for run in live),
             sum(known) if known else None,
@@ -107,7 +109,7 @@ class RunList:
         """Who has said something, and what that was: an agent itself, else the newest live one below a run."""
 
         def order(run: Run) -> tuple[bool, int]:
-            return run["id"] != name or run["kind"] != "leaf", -(run.get("number") or 0)
+            return run["id"] != name or run["kind"] not in PROCESS_KINDS, -(run.get("number") or 0)
 
         for run in sorted(self._runs.values(), key=order):
             if run.get("last") and run["status"] not in _ENDED and name in self._above(run["id"]):
@@ -131,7 +133,7 @@ def _urgency(tree: Sequence[tuple[Run, int]]) -> int:
 
 def _waits(run: Run) -> bool:
     is_parked = run.get("parked_until") is not None and run["kind"] == "chain"
-    return not run.get("needs_you") and run["status"] == "waiting" and (run["kind"] == "leaf" or is_parked)
+    return not run.get("needs_you") and run["status"] == "waiting" and (run["kind"] in PROCESS_KINDS or is_parked)
 
 
 def open_question(question: dict[str, Any]) -> OpenQuestion:

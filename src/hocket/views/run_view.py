@@ -19,7 +19,7 @@ from hocket.views.event_text import (
     tool_summary,
     with_helper,
 )
-from hocket.views.names import agent_name
+from hocket.views.names import PROCESS_KINDS, agent_name
 from hocket.views.text import PROCESS_GONE, one_line, terminal_output
 
 Event = dict[str, Any]
@@ -61,6 +61,8 @@ class StepView:
         """The gate that is checking its last iteration."""
         self.helpers: dict[str, HelperView] = {}
         """Its running sub-agents, by the id that marks their events."""
+        self.open_tasks = 0
+        """How many shared tasks of its team are unfinished."""
         self.question: OpenQuestion | None = None
         """The oldest open question of its current run."""
         self.started_at: float | None = None
@@ -77,8 +79,10 @@ class StepView:
         return not self.gate and self.status not in ("pending", "starting", "running", "waiting", "parked")
 
     def state(self) -> str:
-        """Its status, or ``gone`` if all that is known is that its process has ended."""
-        return "gone" if self.reason == PROCESS_GONE else self.status
+        """Its status; ``gone`` if only the end of its process is known, ``team`` while only its team works."""
+        if self.reason == PROCESS_GONE:
+            return "gone"
+        return "team" if self.status == "waiting" and self.open_tasks else self.status
 
     def outcome(self) -> str:
         """The reason why it ended, where its status does not say it."""
@@ -253,11 +257,11 @@ class RunView:
     def automatic_answer(self, event: Event) -> str:
         """``deny`` or ``fail`` if a question is not for people, else an empty string.
 
-        With ``deny`` a CLI is told not to ask, so only a question put with ``hocket ask`` is denied here.
+        With ``deny`` a CLI is told not to ask, so only a question that was put over the API is denied here.
         """
         process = self.processes.get(event["run"])
         policy = process.on_question if process is not None else None
-        return policy if policy == "fail" or (policy == "deny" and event["data"].get("via") == "ask") else ""
+        return policy if policy == "fail" or (policy == "deny" and event["data"].get("via")) else ""
 
     def questions_of(self, run: str) -> list[OpenQuestion]:
         """The open questions of one run, the oldest first."""
@@ -276,11 +280,10 @@ class RunView:
         elif kind == "answer":
             self.answered = self.questions.pop((run, data["id"]), None)
         elif kind in ("turn.ended", "run.ended") and self.questions:
-            # The end of a turn closes its own questions, not those of sub-agents, which keep running.
             self.questions = {
                 key: question
                 for key, question in self.questions.items()
-                if question.run != run or (kind == "turn.ended" and question.data.get("parent"))
+                if question.run != run or (kind == "turn.ended" and _outlives_turn(question.data))
             }
 
     def active_steps(self) -> list[StepView]:
@@ -317,7 +320,7 @@ class RunView:
                 maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
                 self.steps.append(StepView(str(step.get("agent", "?")), maximum, step.get("group")))
             number_members(self.steps)
-            if kind == "leaf":
+            if kind in PROCESS_KINDS:
                 self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
                 data = {**data, "step": 0, "iteration": 1, "parent": None}
             elif kind == "loop":
@@ -326,7 +329,7 @@ class RunView:
             self._inner_runs.add(run)
             if kind == "loop" and data.get("step") is not None:
                 self._loops[run] = data["step"]
-        if kind == "leaf":
+        if kind in PROCESS_KINDS:
             self._add_process(event, data)
         else:
             place = self._loops.get(run, len(self.steps))
@@ -352,6 +355,7 @@ class RunView:
             step.run = run
             step.iteration = process.iteration or 1
             step.status, step.gate, step.helpers, step.output_at = "starting", "", {}, None
+            step.open_tasks = 0
             step.started_at = step.started_at or self._time_of(event)
 
     def _update_step(self, step: StepView, event: Event) -> None:
@@ -361,7 +365,9 @@ class RunView:
         if kind in ("text", "tool.started"):
             helper = step.helpers.get(str(data.get("parent")))
             step.note_output(_output_line(event, is_own=helper is None), self._time_of(event), helper)
-        elif kind == "member":
+        elif kind == "task.changed":
+            step.open_tasks = int(data.get("open") or 0)
+        elif kind == "member" and not data.get("team"):
             self._update_helper(step, event)
         elif kind == "marker":
             step.last = step.previous  # the line before the marker says more than the marker
@@ -448,6 +454,11 @@ def number_members(steps: list[StepView]) -> None:
 def is_parallel(one: StepView, other: StepView) -> bool:
     """True if both steps are members of the same group."""
     return one.group is not None and one.group == other.group
+
+
+def _outlives_turn(question: Event) -> bool:
+    """True for the questions of sub-agents, which keep running, and of hooks, which may be part of the next turn."""
+    return bool(question.get("parent")) or question.get("via") == "hook"
 
 
 def _helper_key(event: Event) -> tuple[str, str]:

@@ -41,6 +41,7 @@ from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptErro
 from hocket.input_limits import NOT_TEXT, odd_text
 from hocket.mcp.tools import SERVER, rules
 from hocket.model import (
+    PROMPT,
     RUN_DIRECTORY,
     SESSION,
     Agent,
@@ -65,6 +66,7 @@ from hocket.workflows.git import Git
 from hocket.workflows.isolation import agent_in_worktree, approval_of, without_trust
 from hocket.workflows.request import StartRequest
 from hocket.workflows.step_prompts import fill_placeholders
+from hocket.workflows.team_mode import TeamMode, team_mode
 from hocket.workflows.worktrees import find_repository
 
 T = TypeVar("T", bound=GroupedStep)
@@ -72,7 +74,10 @@ T = TypeVar("T", bound=GroupedStep)
 
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")
 _NO_CHAIN = ChainConfig("", "", ())
-_HOOK = (sys.executable, "-P", "-m", "hocket", "hook", "pre-tool-use", "--always")
+TAKES_MESSAGES = ("lines", "terminal")
+"""Kinds of input that stay open after the prompt."""
+_COMMAND = (sys.executable, "-P", "-m", "hocket")
+_HOOK = (*_COMMAND, "hook", "pre-tool-use", "--always")
 
 
 class _StepPosition(NamedTuple):
@@ -243,6 +248,7 @@ class _AgentFinder:
         self.mode: tuple[Approval, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, GrantedAgent]] = {}
+        self._modes: dict[tuple[str, str], TeamMode] = {}
         self.environment = cache(lambda provider: agent_environment(request.environment, provider, config.env_pass))
         """The part of the caller's environment that agents of a provider get."""
         self.output_style = cache(
@@ -260,6 +266,13 @@ class _AgentFinder:
             found = resolve(name, cwd, self._request.environment, self.config, self._catalog)
             self._agents[name] = authorize(found, cwd, self.approvals, self._catalog)
         return self._agents[name]
+
+    def team_mode(self, agent: Agent) -> TeamMode:
+        """How an agent leads a team; raise if it cannot. Its program is asked for its version once."""
+        key = agent.path, agent.cwd or self._request.directory
+        if key not in self._modes:
+            self._modes[key] = team_mode(agent, key[1], self.environment(agent.provider), self.config.home)
+        return self._modes[key]
 
     def grant(self, requested: AgentRequest) -> GrantedAgent:
         """What may be started. Many steps are often the same, so each is checked once."""
@@ -345,7 +358,7 @@ def _options(request: StartRequest, chain: ChainConfig, config: Config) -> Launc
         raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
     return LaunchRequest(
         marker=marker,
-        session=request.session,
+        session=bool(request.session),
         on_question=request.on_question
         or chain.on_question
         or claude.on_question
@@ -456,6 +469,9 @@ def _spec(
         if own is None or name != own.name
     ]
     env = find.environment(agent.provider)
+    mode = find.team_mode(agent) if _leads_team(requested, agent, request) else None
+    if mode is not None and request.agent is not None and request.session is None:
+        options = replace(options, session=True)
     prompt = _prompt(requested, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         granted.agent,
@@ -468,9 +484,12 @@ def _spec(
             servers=servers.servers,
             own_server=own,
             hook=hook,
+            command=_COMMAND,
+            team=mode is not None,
+            terminal=mode is not None and mode.terminal,
         ),
     )
-    if options.session and launch.stdin != "lines":
+    if options.session and launch.stdin not in TAKES_MESSAGES:
         raise UsageError(f"{requested.agent} reads no messages, so it cannot have a session")
     if launch.model is None and config.require_model and agent.provider != PROGRAM:
         raise without_model(requested.agent, agent, config)
@@ -505,7 +524,13 @@ def _spec(
         untrusted_instructions=granted.untrusted,
         approvals=() if agent.provider == PROGRAM else (*agent.approvals, *by_args, *find.mode),
         delegation=granted.delegation,
+        team=mode is not None,
     )
+
+
+def _leads_team(requested: _StepRequest, agent: Agent, request: StartRequest) -> bool:
+    """By the request, else by the step, else by the alias."""
+    return request.agent_teams or (agent.team if requested.step.team is None else requested.step.team)
 
 
 def own_server(agent: Agent, config: Config) -> OwnServer | None:
@@ -610,7 +635,7 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
 
 def _shown(argument: str) -> str:
     """An argument for display, with names for the values that differ in each run."""
-    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
+    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>").replace(PROMPT, "<prompt>")
 
 
 def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
@@ -634,6 +659,8 @@ def _description(position: _StepPosition, step: Step, chain: BoundChain | None) 
         "path": spec.argv[0],
         "argv": [_shown(argument) for argument in spec.argv],
         "cwd": spec.cwd,
+        "team": spec.team,
+        "terminal": spec.has_terminal,
         "isolation": ISOLATION[step.isolation is not None],
         "repository": step.isolation.repository if step.isolation else None,
         "loop": step.loop,

@@ -377,7 +377,7 @@ def _restore_children(state: ChainState, owner: Run, read: Queries) -> list[Run]
     for child in read.each_child(owner.id):
         if child.step is None:
             continue
-        if child.kind is Kind.LEAF:
+        if child.has_process:
             state.add_leaf(child, passed.get(child.id), progress.get(child.id))
             if (gate := last_gates.get(child.step)) is not None and gate["run"] == child.id:
                 state.add_gate(child.step, gate)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hocket.model import Kind, Reason, Run, Status
+from hocket.model import Reason, Run, Status
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import Journal
 from hocket.sessions.stops import Stops
@@ -42,7 +42,7 @@ class IdleTimeouts:
 
     def _watch(self, run: Run) -> None:
         """Watch a run from the start of its process on."""
-        is_active = run.kind is Kind.LEAF and run.status in (Status.RUNNING, Status.WAITING)
+        is_active = run.has_process and run.status in (Status.RUNNING, Status.WAITING)
         if is_active and run.idle_timeout is not None and run.id not in self._timers:
             self._last_event[run.id] = self._loop.time()
             self._timers[run.id] = self._loop.call_later(run.idle_timeout, self._check, run.id, run.idle_timeout)

@@ -200,7 +200,7 @@ def end_content(event: Event, run: Run) -> dict[str, Any] | None:
     Of a session that is only observed nothing tells how its work ended.
     """
     has_failed = run.status in (Status.FAILED, Status.LOST) and not run.is_observed
-    if not has_failed and run.kind is Kind.LEAF:
+    if not has_failed and run.has_process:
         return None
     said = None
     if run.status is not Status.STOPPED:  # the reason of a stop says no more

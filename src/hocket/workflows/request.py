@@ -56,8 +56,8 @@ class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """How to treat an agent's questions. Default: that of the chain, then of the configuration."""
     on_question_default: OnQuestion | None = None
     """How to treat questions if neither chain nor configuration says. Default: ``ask``."""
-    session: bool = False
-    """Keep a single agent open for more messages after its first turn."""
+    session: bool | None = None
+    """Keep a single agent open for more messages after its first turn. Default: only one that leads a team."""
     agent_teams: bool = False
     """Let the agent lead a team of its CLI."""
     budget_usd: Dollars | None = None
@@ -154,4 +154,5 @@ class HandoffRequest(Struct, frozen=True, forbid_unknown_fields=True):
             timeout=self.timeout,
             budget_usd=self.budget_usd,
             on_question=self.on_question,
+            session=False,
         )

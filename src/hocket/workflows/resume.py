@@ -33,7 +33,7 @@ from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_untrusted_servers
 from hocket.trust.delegation import check_delegation
-from hocket.workflows.bind import check_directory
+from hocket.workflows.bind import TAKES_MESSAGES, check_directory
 from hocket.workflows.chain_state import worktree_of_event
 from hocket.workflows.chain_worktrees import ChainWorktrees
 from hocket.workflows.isolation import (
@@ -235,18 +235,18 @@ def _sessions(read: Queries, run: Run) -> list[Run]:
 
 def _resume_session(read: Queries, run: Run, request: ResumeRequest) -> Spec:
     """Continue the session of a run, or of the only run below it that has one."""
-    below = [] if run.kind is Kind.LEAF else _sessions(read, run)
+    below = [] if run.has_process else _sessions(read, run)
     if len(below) > 1:
         raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {_numbers(below)}")
     run = below[0] if below else run
     _check_ended(run)
-    sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
+    sessions = PROVIDERS[run.provider].sessions if run.has_process and run.provider else None
     if sessions is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
     before = _with_secret_notice(_leaf_spec.decode(_with_secrets(record, request)), record, request)
     resumed = sessions.resume(before, run.session_id, request.prompt or "")
-    if request.session and resumed.stdin != "lines":
+    if request.session and resumed.stdin not in TAKES_MESSAGES:
         raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
     used = before.session_tokens + (run.tokens or 0)
     return replace(resumed, resumed_from=run.id, session=request.session, loop=False, timeout=None, session_tokens=used)

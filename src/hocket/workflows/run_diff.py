@@ -102,7 +102,7 @@ class RunDiffs:
         chain = _chain_spec.decode(self._read.spec(top.id))
         chosen = _steps(run, chain)
         bound = msgspec.structs.replace(chain, steps=tuple(chain.steps[step] for step in chosen))
-        is_part = run is not top and (len(chain.steps) > 1 or (run.kind is Kind.LEAF and chain.steps[0].loop))
+        is_part = run is not top and (len(chain.steps) > 1 or (run.has_process and chain.steps[0].loop))
         note = f"all steps and iterations since run {top.number} began: only worktrees are compared by step"
         for cwd, git in _directories(bound, self._home).items():
             yield _Place(git, starts.get(cwd, _unrecorded(cwd, top)), note=note if is_part else None)

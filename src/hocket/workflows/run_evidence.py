@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hocket.config.settings import Limits
 from hocket.keeper import files, platform
-from hocket.model import Kind, Reason, Run, Status
+from hocket.model import Reason, Run, Status
 from hocket.providers import PROVIDERS
 from hocket.sessions.journal import Journal
 from hocket.sessions.run_identity import directory
@@ -60,8 +60,8 @@ class RunEvidence:
             "reason": run.reason,
             "explanation": _explanation(run, facts, queue, below, self._limits.leaves),
             "process": facts.process,
-            "directory": None if run.kind is not Kind.LEAF or run.is_observed else facts.state,
-            "lock": None if run.kind is not Kind.LEAF or run.is_observed else facts.lock,
+            "directory": None if not run.has_process or run.is_observed else facts.state,
+            "lock": None if not run.has_process or run.is_observed else facts.lock,
             "exit": None if facts.exit is None else facts.exit._asdict(),
             "ending": None if end is None else {name: end.data[name] for name in _ENDING if name in end.data},
             "last_event": None if last is None else {"seq": last.seq, "type": last.type, "at": last.ts},
@@ -84,7 +84,7 @@ def _question(asked: Any) -> dict[str, Any]:
 def _file_facts(place: str, run: Run) -> _FileFacts:
     """Read the files of a run, and look its processes up. Blocks."""
     transcript = _file(run.transcript) if run.transcript else None
-    if run.kind is not Kind.LEAF or run.is_observed:
+    if not run.has_process or run.is_observed:
         process = None if run.pid is None or run.ended else _process(run.pid, None, None)
         return _FileFacts("removed", "missing", process, None, None, transcript)
     known = files.read_pid(place)
@@ -147,7 +147,7 @@ def _explanation(run: Run, facts: _FileFacts, queue: QueuePlace | None, below: l
     stop = "" if run.stop_reason is None else f"a stop ({run.stop_reason}) is recorded and being carried out; "
     if run.is_observed:
         return "Hocket did not start it and only reads its transcript; its process decides"
-    if run.kind is not Kind.LEAF:
+    if not run.has_process:
         return stop + _why_inner_lives(run, below)
     if queue is not None:
         return (
@@ -184,7 +184,7 @@ def _why_ended(run: Run, facts: _FileFacts) -> str:
     if run.status is Status.LOST:
         record = "there is no exit record" if facts.exit is None else "its exit record came too late"
         return f"{run.error or 'its keeper is gone'}: {record}, so the outcome is unknown"
-    if run.kind is not Kind.LEAF:
+    if not run.has_process:
         return f"its steps ended it: {run.reason}"
     if run.stop_reason is not None and run.reason == run.stop_reason:
         return f"a stop ({run.stop_reason}) was recorded, and its process is gone"

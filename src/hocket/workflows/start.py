@@ -249,15 +249,18 @@ class Starter:
             self._budgets.check(parent)
         self._number += 1
         run_id = run_id or new_id()
+        if isinstance(spec, Spec) and spec.has_terminal:
+            kind = Kind.LEAD
+        is_process = kind in (Kind.LEAF, Kind.LEAD)
         agent = spec.agent if isinstance(spec, Spec) else spec.name
         bounds = spec.bounds if isinstance(spec, BoundChain) else spec
         limits = {"budget_usd": bounds.budget_usd, "budget_tokens": bounds.budget_tokens}
-        limits |= {"idle_timeout": bounds.idle_timeout if kind is Kind.LEAF else None}
+        limits |= {"idle_timeout": bounds.idle_timeout if is_process else None}
         data: dict[str, Any] = {
             "number": self._number,
             "kind": kind,
             "agent": agent,
-            "provider": spec.provider if isinstance(spec, Spec) and kind is Kind.LEAF else None,
+            "provider": spec.provider if isinstance(spec, Spec) and is_process else None,
             "parent": parent.id if parent else None,
             "depth": depth,
             "cwd": spec.cwd,

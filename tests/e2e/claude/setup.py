@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ ENVIRONMENT = {
     "CLAUDE_CODE_MAX_RETRIES": "1",
 }
 """No network traffic but the API, no dialogues, one retry, and root is allowed."""
+FIRST_STEPS_DONE = {"hasCompletedOnboarding": True}
+"""What the CLI's own file of the user has to say, or it asks for a login and a theme in a terminal."""
 
 
 def real_cli() -> Path:
@@ -95,6 +98,15 @@ class ClaudeSetup:
         for name, value in {**ENVIRONMENT, "ANTHROPIC_BASE_URL": model.url, "HOCKET_CLAUDE": str(real_cli())}.items():
             self._monkeypatch.setenv(name, value)
 
+    def use_team(self, *rules: Document, **more: Any) -> None:
+        """Use a script for leads of teams. In a terminal the CLI asks whether to use a key, but takes a token."""
+        self.use_script(*rules, **more)
+        self._monkeypatch.delenv("ANTHROPIC_API_KEY")
+        self._monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "rehearsal")
+        home = Path(os.environ["HOME"])
+        (home / ".claude").mkdir(exist_ok=True)
+        (home / ".claude.json").write_text(json.dumps(FIRST_STEPS_DONE), encoding="utf-8")
+
     @property
     def model(self) -> Model:
         return self._models[-1]
@@ -120,6 +132,11 @@ def asks_to(command: str, result: str = "", **branches: Any) -> Document:
     """A command that needs permission."""
     given = {"command": command, "description": "a command"}
     return {"ask": {"tool": "Bash", "input": given, "result": result, **branches}}
+
+
+def message(to: str, text: str) -> Document:
+    """A message to another agent, by its name."""
+    return {"tool": {"name": "SendMessage", "input": {"to": to, "summary": text, "message": text}}}
 
 
 def define(project: Path, file: str, *, name: str | None = None, body: str | None = None, **head: str) -> Path:

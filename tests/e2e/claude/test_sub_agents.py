@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from e2e.claude.setup import ClaudeSetup, bash
-from e2e.commands import run
+from e2e.claude.setup import ClaudeSetup, bash, message
+from e2e.commands import data_of, run, spawn, wait_for
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -63,6 +65,56 @@ def test_foreground_agent_belongs_to_turn_of_lead(cli: ClaudeSetup, hocket: Hock
         "claude/general-purpose completed",
         "claude all seen",
     ]
+
+
+@pytest.mark.req("S5-46")
+@pytest.mark.parametrize("teams", [True, False])
+def test_named_agents_and_lead_exchange_messages(
+    claude: ClaudeSetup, hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch, teams: bool
+) -> None:
+    """Without a terminal the CLI has no team, but background agents with names, also if teams are switched on."""
+    if teams:
+        monkeypatch.setenv("CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS", "1")
+    told = world / "told"
+    alice, bob = ({**SCOUT, "name": name, "prompt": f"help, {name}", "background": True} for name in ("alice", "bob"))
+    builds = [message("main", "walls stand"), {"wait": {"file": str(told)}}, {"say": "built"}]
+    claude.use_script(
+        {"when": {"prompt": "go"}, "do": [{"tools": [{"agent": alice}, {"agent": bob}]}, {"say": "both started"}]},
+        {"when": {"prompt": "walls stand"}, "do": [message("alice", "paint them"), {"say": "told alice"}]},
+        {"when": {"prompt": "are they blue"}, "do": [{"say": "they are"}]},
+        {"when": {"agent": "alice", "prompt": "paint them"}, "do": [{"say": "painted"}]},
+        {"when": {"agent": "alice"}, "do": builds},
+        {"when": {"agent": "bob"}, "do": [{"wait": {"file": str(told)}}, {"say": "watched"}]},
+        {"when": {"woken": True}, "do": [{"say": "noted"}]},
+    )
+    run_id = spawn(hocket, "claude", "--session", "-p", "go", "--", "--permission-mode", "bypassPermissions")
+    wait_for(hocket, run_id, "turn.ended", lambda data: data["result"] == "told alice")
+    told.touch()
+    wait_for(hocket, run_id, "member", lambda data: data["text"] == "painted")
+    wait_for(hocket, run_id, "turn.ended", lambda data: data["result"] == "noted" and data["idle"])
+    assert hocket("send", run_id, "are they blue?", "--wait").stdout == "they are\n"
+    first, second = (data["id"] for data in data_of(hocket, run_id, "tool.started") if data["name"] == "Agent")
+    messages = [data for data in data_of(hocket, run_id, "tool.started") if data["name"] == "SendMessage"]
+    assert [(data.get("parent"), data["input"]["message"]) for data in messages] == [
+        (first, "walls stand"),
+        (None, "paint them"),
+    ]
+    members = data_of(hocket, run_id, "member")
+    assert [data["text"] for data in members if data["status"] == "completed" and data["tool"] == first] == [
+        "built",
+        "painted",
+    ]
+    assert [data["text"] for data in members if data["status"] == "completed" and data["tool"] == second] == ["watched"]
+    turns = data_of(hocket, run_id, "turn.ended")
+    assert [
+        (turn["result"], turn["origin"]) for turn in turns if turn["result"] != "" and turn["result"] != "noted"
+    ] == [
+        ("both started", None),
+        ("told alice", "peer"),
+        ("they are", None),
+    ]
+    assert {turn["origin"] for turn in turns if turn["result"] == "noted"} == {"task-notification"}
+    assert claude.model.uncovered == []
 
 
 @pytest.mark.req("S1-44")

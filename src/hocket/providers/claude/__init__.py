@@ -10,13 +10,15 @@ from hocket.providers.claude import (
     mcp_requests,
     paths,
     privileges,
+    questions,
     reader,
     session_files,
-    teams,
+    settings,
     transcripts,
     usage,
     verdict,
 )
+from hocket.providers.claude.team import files, terminal
 
 provider = Provider(
     name="claude",
@@ -37,6 +39,9 @@ provider = Provider(
         is_only_background=conversation.is_only_background,
         background_seconds=600.0,  # as long as the CLI itself waits for them
     ),
+    terminal=terminal.terminal,
+    team_start=settings.team_start,
+    hook_question=questions.asked_by_hook,
     sessions=Sessions(
         launch.resume,
         paths.transcripts,
@@ -50,7 +55,7 @@ provider = Provider(
         ),
     ),
     observed=session_files.observed,
-    teams=teams.teams,
+    teams=files.teams,
     pricing=Pricing(launch.bound, usage.unpriced_tokens),
     own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
     definitions=definitions,

@@ -1,4 +1,4 @@
-"""Lines that are written to the Claude CLI: messages, answers and interruptions; and when its work is done."""
+"""What the Claude CLI is told: messages, answers, interruptions, decisions of a hook; and when its work is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 from hocket.errors import PromptError, UsageError
 from hocket.providers.base import Answer, State
-from hocket.providers.claude.questions import rule_in
+from hocket.providers.claude.own_hooks import PERMISSION_EVENT
+from hocket.providers.claude.questions import asked_by_hook, rule_in
 from hocket.providers.claude.verdict import is_done
 from hocket.providers.launching import DEFAULT_PROMPT, check_prompt, encoded, prompt_or
 from hocket.providers.output_lines import list_in
@@ -44,6 +45,22 @@ def answer(question: Mapping[str, Any], given: Answer) -> str:
         response["updatedPermissions"] = [rule[1]]
     success = {"subtype": "success", "request_id": question["id"], "response": response}
     return _line({"type": "control_response", "response": success})
+
+
+def hook_decision(call: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a hook prints for a call that the CLI asks about, by the ``answer`` event of its question.
+
+    The call is as the CLI described it, where the event has secrets masked and a long input cut.
+    """
+    if said["allow"]:
+        question = asked_by_hook(call)
+        given = call["input"] if question["kind"] == "choice" else None
+        decision = _allowed({**question, "input": given}, said["text"])
+        if said.get("rule") and (rule := rule_in(question["suggestions"], said["rule"])):
+            decision["updatedPermissions"] = [rule[1]]
+    else:
+        decision = _denied(said["text"])
+    return {"hookSpecificOutput": {"hookEventName": PERMISSION_EVENT, "decision": decision}}
 
 
 def is_finished(state: State, settled: bool) -> bool:

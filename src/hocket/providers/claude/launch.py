@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from hocket.config import CROSS_SESSION, PERMISSION_MODES
 from hocket.errors import BadDefinition, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
+from hocket.model import PROMPT, RUN_DIRECTORY, SESSION, Agent, Spec
 from hocket.providers.base import Launch, LaunchRequest
 from hocket.providers.claude.conversation import checked_prompt
-from hocket.providers.claude.delegation_hook import EVENT, for_runs
 from hocket.providers.claude.frontmatter import texts
+from hocket.providers.claude.own_hooks import EVENT, for_runs, hooks_for_lead
 from hocket.providers.claude.privileges import allowed_names, mode_of, model_of
 from hocket.providers.claude.settings import OUTPUT_STYLE
-from hocket.providers.launching import CONTINUE, check_arguments, check_total, given_model, step_instructions
+from hocket.providers.claude.team import terminal
+from hocket.providers.launching import (
+    CONTINUE,
+    DEFAULT_PROMPT,
+    check_arguments,
+    check_total,
+    given_model,
+    step_instructions,
+)
 
 _DEFINITIONS = "agents.json"
 _SERVERS = "servers.json"
@@ -30,6 +39,14 @@ _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
     "--forward-subagent-text",
 )  # fmt: skip
+_TEAMMATES = ("--teammate-mode", "in-process")
+_TEAM_VARIABLES = {"CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS": "1", "CLAUDE_CODE_ENABLE_TODO_TOOLS": "1"}
+"""They turn teams on, and the tools for the tasks that a team shares."""
+_TERMINAL_VARIABLES = {"CLAUDE_CODE_SANDBOXED": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+"""The first one skips the CLI's own question whether a folder is trusted: Hocket has decided that."""
+_BYPASS_ACCEPTED = "skipDangerousModePermissionPrompt"
+_PRINT = frozenset({"-p", "--print", "--input-format", "--output-format"})
+"""What makes no sense in a terminal."""
 _ECHO = "--replay-user-messages"
 """The only way to learn of messages from other sessions: those that enter a running turn appear nowhere else."""
 _FORMATS = ("--input-format", "--output-format")
@@ -47,8 +64,11 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Arguments of the user come last, so that they override ours."""
     given, own_settings = _split_settings(agent.name, (*agent.args, *request.args))
     settings = _merged_settings(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
-    if request.hook:
-        _add_hook(agent.name, settings, request.hook)
+    if request.terminal:
+        settings[_BYPASS_ACCEPTED] = True
+        _add_hooks(agent.name, settings, hooks_for_lead(request.command, delegates=bool(request.hook)))
+    elif request.hook:
+        _add_hooks(agent.name, settings, {EVENT: [for_runs(request.hook)]})
     echo = (_ECHO,) if settings[_CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         request, echo = replace(request, own_server=None), ()  # Neither works in another format.
@@ -56,24 +76,31 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
     name = agent.definition.name if agent.definition else None
     # Before stand-ins are added, which contain a NUL: no argument of the user may look like one.
     check_arguments(agent.name, (agent.path, *work, *((name,) if name is not None else ()), *given))
-    if taken := sorted({argument.partition("=")[0] for argument in given} & _RESERVED):
+    reserved = _RESERVED | (_PRINT if request.terminal else frozenset())
+    if taken := sorted({argument.partition("=")[0] for argument in given} & reserved):
         raise UsageError(f"{agent.name}: {taken[0]} cannot be passed on: Hocket sets it", "hocket run AGENT")
     definition = ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", name) if name is not None else ()
-    argv = (agent.path, *_STREAMS, *_servers(request), "--session-id", SESSION, *work, *definition, *given)
-    env = _environment(agent, settings)
+    begin, end = (_TEAMMATES, ("--", PROMPT)) if request.terminal else (_STREAMS, ())
+    argv = (agent.path, *begin, *_servers(request), "--session-id", SESSION, *work, *definition, *given, *end)
+    env = _environment(agent, settings, request)
     check_total(agent.name, argv, {**request.env, **env})
-    prompt = checked_prompt(agent.name, request.prompt)
     model = given_model(given, "--model") or model_of(agent, request.model) or _text(settings, "model")
-    return Launch(argv, "lines", prompt, _files(agent, request), env, request.own_server is not None, model=model)
+    launched = partial(Launch, argv, files=_files(agent, request), env=env, model=model)
+    if request.terminal:
+        return launched(stdin="terminal", prompt=terminal.checked_prompt(agent.name, request.prompt))
+    prompt = checked_prompt(agent.name, request.prompt)
+    return launched(stdin="lines", prompt=prompt, served=request.own_server is not None)
 
 
-def _environment(agent: Agent, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Additions to the agent's environment: its limit for thinking, and the output style of its own settings."""
+def _environment(agent: Agent, settings: Mapping[str, Any], request: LaunchRequest) -> dict[str, str]:
+    """Additions to the agent's environment: its limit for thinking, the output style of its own settings, its team."""
     budget = agent.definition.thinking_budget if agent.definition else None
     style = _text(settings, OUTPUT_STYLE)
     return {
         **({"MAX_THINKING_TOKENS": str(budget)} if budget is not None else {}),
         **({"AGENT_OUTPUT_STYLE": style} if style else {}),
+        **(_TEAM_VARIABLES if request.team else {}),
+        **(_TERMINAL_VARIABLES if request.terminal else {}),
     }
 
 
@@ -83,7 +110,12 @@ def _text(settings: Mapping[str, Any], key: str) -> str | None:
 
 
 def with_prompt(spec: Spec, prompt: str) -> Spec:
-    return msgspec.structs.replace(spec, prompt=checked_prompt(spec.agent, prompt))
+    return msgspec.structs.replace(spec, prompt=_checked(spec, prompt))
+
+
+def _checked(spec: Spec, prompt: str | None, default: str = DEFAULT_PROMPT) -> str:
+    check = terminal.checked_prompt if spec.has_terminal else checked_prompt
+    return check(spec.agent, prompt, default)
 
 
 def resume(spec: Spec, session: str, prompt: str) -> Spec:
@@ -93,7 +125,7 @@ def resume(spec: Spec, session: str, prompt: str) -> Spec:
     at = spec.argv.index(SESSION) - 1
     before = spec.argv[: at - 3] if spec.argv[at - 3 : at - 2] == ("--resume",) else spec.argv[:at]
     argv = (*before, "--resume", session, "--fork-session", *spec.argv[at:])
-    return msgspec.structs.replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt, CONTINUE))
+    return msgspec.structs.replace(spec, argv=argv, prompt=_checked(spec, prompt, CONTINUE))
 
 
 def bound(argv: Sequence[str], usd: float) -> tuple[str, ...]:
@@ -113,7 +145,7 @@ def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
         _checked_mode(agent.name, mode_of(agent, request.permission_mode)),
         # The flags for tools take all values that follow, so a flag of ours must follow, not an argument of the user.
         *_tools(agent.allowed_tools or "", request.own_server.rules if request.own_server else ()),
-        *_QUESTIONS[request.on_question],
+        *(() if request.terminal else _QUESTIONS[request.on_question]),
         *(() if agent.trusted else _USER_SETTINGS_ONLY),
         *(() if agent.trusted or request.servers is not None else (_NO_OTHER_SERVERS,)),
         *(("--model", model) if model else ()),
@@ -151,13 +183,24 @@ def _servers(request: LaunchRequest) -> tuple[str, ...]:
     A list may contain keys, so it is in a file. Our server comes last: of two with one name the CLI takes the last.
     """
     listed = (f"{RUN_DIRECTORY}/{_SERVERS}",) if request.servers is not None else ()
-    own = request.own_server
-    # The type "sdk" is a server without a process or an address: the reader of the CLI's output.
-    in_stream = (json.dumps({_SERVERS_KEY: {own.name: {"type": "sdk", "name": own.name}}}),) if own else ()
-    if not listed and not in_stream:
+    own = _own_server(request)
+    if not listed and not own:
         return ()
     # The flag takes all values that follow, so a flag must follow.
-    return "--mcp-config", *listed, *in_stream, *((_NO_OTHER_SERVERS,) if listed else ())
+    return "--mcp-config", *listed, *own, *((_NO_OTHER_SERVERS,) if listed else ())
+
+
+def _own_server(request: LaunchRequest) -> tuple[str, ...]:
+    """Our server: the reader of the CLI's output, which has neither a process nor an address (the type "sdk").
+
+    In a terminal there is no such output, and it is a process.
+    """
+    own = request.own_server
+    if own is None:
+        return ()
+    in_stream = {"type": "sdk", "name": own.name}
+    process = {"command": request.command[0], "args": [*request.command[1:], "mcp"]} if request.terminal else None
+    return (json.dumps({_SERVERS_KEY: {own.name: process or in_stream}}),)
 
 
 # --- Settings -----------------------------------------------------------------------------------------------
@@ -201,13 +244,13 @@ def _merged_settings(
     return settings
 
 
-def _add_hook(agent: str, settings: dict[str, Any], argv: Sequence[str]) -> None:
-    """Add our hook to those of the user."""
+def _add_hooks(agent: str, settings: dict[str, Any], ours: Mapping[str, Sequence[Any]]) -> None:
+    """Add our hooks to those of the user."""
     hooks = settings.get(_HOOKS, {})
-    listed = hooks.get(EVENT, []) if isinstance(hooks, dict) else None
-    if not isinstance(listed, list):
+    listed = {event: hooks.get(event, []) if isinstance(hooks, dict) else None for event in ours}
+    if not all(isinstance(entries, list) for entries in listed.values()):
         raise UsageError(f"{agent}: {_HOOKS} in {_SETTINGS_FLAG} must be an object of lists; got {hooks!r}")
-    settings[_HOOKS] = {**hooks, EVENT: [*listed, for_runs(argv)]}
+    settings[_HOOKS] = {**hooks, **{event: [*(listed[event] or ()), *entries] for event, entries in ours.items()}}
 
 
 def _parsed_settings(agent: str, given: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Questions of an agent: permission to use a tool, or a choice. Answers are written in ``conversation``."""
+"""Questions of an agent: permission to use a tool, or a choice. Answers are in ``conversation``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
@@ -32,9 +32,21 @@ def asked(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     tool = text_in(request, "tool_name")
     if text_in(request, "subtype") != "can_use_tool" or not identity or not tool:
         return None
+    question = {"id": identity, **_question(tool, request), **_asker(state, line, request)}
+    state["asked"] = with_newest(state.get("asked") or {}, identity, text_in(request, "tool_use_id"))
+    return [("question", question)]
+
+
+def asked_by_hook(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The question, without its id, about the ``tool`` and ``input`` of a call, with ``suggestions`` and an ``agent``,
+    as the CLI describes it to a hook."""
+    request = {"input": call["input"], "permission_suggestions": call["suggestions"]}
+    return {**_question(call["tool"], request), **({"agent": call["agent"]} if call.get("agent") else {})}
+
+
+def _question(tool: str, request: dict[str, Any]) -> dict[str, Any]:
     choice = tool == "AskUserQuestion"
-    question = {
-        "id": identity,
+    return {
         "kind": "choice" if choice else "permission",
         **cut((_choices if choice else _permission)(tool, request), _SENTENCE_LIMIT),
         "tool": tool,
@@ -42,10 +54,7 @@ def asked(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
         **({"rule": rule[0]} if (rule := rule_in(suggestions)) else {}),
         **(_options(request) if choice else {}),
         **kept_input(dict_in(request, "input")),
-        **_asker(state, line, request),
     }
-    state["asked"] = with_newest(state.get("asked") or {}, identity, text_in(request, "tool_use_id"))
-    return [("question", question)]
 
 
 def withdrawn(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
@@ -78,8 +87,10 @@ def _suggestions(request: dict[str, Any]) -> list[Any]:
     return suggestions if "input_text" not in kept_input({"": suggestions}) else []
 
 
-def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
+def rule_in(suggestions: Sequence[Any], named: str | None = None) -> tuple[str, dict[str, Any]] | None:
     """The first rule that would allow the like from now on: as text, and as the CLI expects it in the answer.
+
+    With ``named`` the one with this text.
 
     It holds for the session only, also if the CLI suggests a file. A rule with a redacted secret would match nothing.
     """
@@ -91,7 +102,7 @@ def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
         if all(tools):
             contents = [text_in(rule, "ruleContent") for rule in rules]
             text = ", ".join(f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True))
-            if MASK not in text:
+            if MASK not in text and named in (None, text):
                 return text, {**one, "destination": "session"}
     return None
 

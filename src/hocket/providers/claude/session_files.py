@@ -30,7 +30,8 @@ _JOB = re.compile(r"[0-9a-f]{8}")
 _AGENT = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LAUNCHED_BY = "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS"
 _HEAD, _TAIL = (b'"agent-setting"', b'"queue-operation"', b'"user"'), (b'"assistant"',)
-_WAITING = frozenset({"idle", "waiting"})
+_DIALOG = "waiting"
+_WAITING = frozenset({"idle", _DIALOG})
 _TEXT = 2000
 """Characters of a prompt or an answer that a summary has."""
 
@@ -66,6 +67,8 @@ def live(content: bytes) -> LiveSession | None:
         _milliseconds(record, "startedAt"),
         _agent(text_in(record, "agent")),
         _job(text_in(record, "jobId")),
+        text_in(record, "status") == _DIALOG,
+        _milliseconds(record, "statusUpdatedAt"),
     )
 
 

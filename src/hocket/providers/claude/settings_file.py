@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hocket.errors import ConfigError
-from hocket.providers.claude.delegation_hook import EVENT, entry
+from hocket.providers.claude.own_hooks import EVENT, entry
 
 _HOOKS, _COMMAND = "hooks", "command"
 _ENTRY, _LIST, _OBJECT, _FILE = "entry", "list", "object", "file"

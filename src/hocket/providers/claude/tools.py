@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude import delegation_hook, questions
+from hocket.providers.claude import own_hooks, questions
 from hocket.providers.output_lines import cut, dict_in, kept_input, text_in, with_newest
 
 _OUTPUT_LIMIT = 16 * 1024
@@ -23,7 +23,7 @@ def finished(state: State, block: dict[str, Any], who: dict[str, Any]) -> Reader
     questions.settle(state, identity)
     state["tools"] = {other: name for other, name in running.items() if other != identity}
     output = cut(_output(block.get("content")), _OUTPUT_LIMIT)
-    is_error = block.get("is_error") is True and not delegation_hook.is_started(output["text"])
+    is_error = block.get("is_error") is True and not own_hooks.is_started(output["text"])
     return "tool.finished", {"id": identity, "name": running.get(identity), "error": is_error, **output, **who}
 
 

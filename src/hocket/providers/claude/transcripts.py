@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Any
 
 from hocket.providers.base import Helper, ReaderEvent, State, TranscriptReader
-from hocket.providers.claude import notices, teams, tools, usage
+from hocket.providers.claude import notices, tools, usage
+from hocket.providers.claude.team import files
 from hocket.providers.output_lines import cut, decoded, dict_in, list_in, number_in, raw_event, text_in
 from hocket.redaction import Redactor
 
@@ -28,8 +29,10 @@ _TEAMMATE_BEGIN, _TEAMMATE_END = '<teammate-message teammate_id="', "\n</teammat
 _PEERS_WORDS = "Another Claude session sent a message:\n"
 """What introduces the messages of teammates."""
 _TEAMMATE = "teammate"
+"""What starts turns."""
 _GARBAGE_LIMIT = 1000
 """Bytes of a line that cannot be read which are kept."""
+_HUMAN = "human"
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
 _LOCAL = ("<local-command-", "<bash-stdout>", "<bash-stderr>")
@@ -188,7 +191,7 @@ class _TranscriptReader:
             return []
         if text.startswith((_TEAMMATE_BEGIN, _PEERS_WORDS + _TEAMMATE_BEGIN)) and not _is_typed(line):
             return [*_turn_started(state, _TEAMMATE), *_teammates_messages(line, text)]
-        if origin := text_in(dict_in(line, "origin"), "kind"):
+        if (origin := text_in(dict_in(line, "origin"), "kind")) not in ("", _HUMAN):
             return [*_turn_started(state, origin), *notices.message_received(line)]
         if command := _COMMAND.search(text):
             text = " ".join(filter(None, (command[1], command[2])))
@@ -217,7 +220,7 @@ class _TranscriptReader:
 
 def _is_typed(line: dict[str, Any]) -> bool:
     """Whether a person has written a prompt, which may look like that of a teammate."""
-    return text_in(dict_in(line, "origin"), "kind") == "human" or text_in(line, "promptSource") == "typed"
+    return text_in(dict_in(line, "origin"), "kind") == _HUMAN or text_in(line, "promptSource") == "typed"
 
 
 def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:
@@ -227,7 +230,7 @@ def _teammates_messages(line: dict[str, Any], text: str) -> list[ReaderEvent]:
     while begin >= 0 and (end := text.find(_TEAMMATE_END, begin)) >= 0:
         head, _, body = text[begin + len(_TEAMMATE_BEGIN) : end].partition(">\n")
         sender = {"name": head.partition('"')[0] or None, "address": None, "pid": None}
-        if not teams.is_report(body):
+        if not files.is_report(body):
             identity = f"{text_in(line, 'uuid')}{f'#{len(events)}' if events else ''}"
             events.append(("input", {"kind": "session_message", "id": identity, **cut(body), "sender": sender}))
         begin = text.find(_TEAMMATE_BEGIN, end)
@@ -243,6 +246,7 @@ def _turn_started(state: State, origin: str | None = None) -> list[ReaderEvent]:
     if state.get("open"):
         return []
     state["open"], state["turn"] = True, state.get("turn", 0) + 1
+    state["origin"] = origin
     return [("turn.started", {"turn": state["turn"], "origin": origin})]
 
 
@@ -251,7 +255,8 @@ def _turn_ended(state: State, text: str | None, error: str | None, why: str) -> 
     result = cut(text) if text is not None else {"text": None}
     data = {"turn": state.get("turn", 0), "result": result.pop("text"), **result}
     data |= {"is_error": error is not None, "subtype": why or None, "error": error and cut(error)["text"], "idle": True}
-    return "turn.ended", data
+    # None for a turn that a user started, as in the stream of a session.
+    return "turn.ended", {**data, "origin": state.get("origin")}
 
 
 def _time(line: dict[str, Any]) -> float | None:

@@ -1,0 +1,290 @@
+"""Runs whose CLI has a terminal. Their events come from the transcript, and what they do now from the record that the
+CLI keeps of its process; nothing is read from the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from hocket.errors import HocketError
+from hocket.model import Event, Run, Status
+from hocket.providers.base import LiveSession, TerminalMode
+from hocket.sessions.background import BackgroundTasks
+from hocket.sessions.file_watcher import FileWatcher
+from hocket.sessions.journal import Journal, run_event
+from hocket.sessions.leaf import Leaf
+from hocket.sessions.messages import Messages
+from hocket.sessions.observed.discovery import state_of
+from hocket.sessions.terminal.keyboard import TerminalKeyboard, session_record
+from hocket.sessions.transcripts import Transcripts, nearest_directory
+from hocket.store import Committed
+
+SETTLE_SECONDS = 3.0
+"""For how long nothing may happen in a run and its team until its work counts as done."""
+UNFINISHED_SECONDS = 60.0
+"""The same while tasks of the team are unfinished, on which no one is at work."""
+HELPER_SECONDS = 600.0
+"""The same while a sub-agent is at work: it may run a long command, or have been ended without a word."""
+LASTING_SECONDS = 1.0
+"""A state of the record that lasts this long counts even if the transcript does not tell of it."""
+REMEMBERED = 20
+"""Messages that are expected in the transcript."""
+RECOGNISED = 1000
+"""Characters of a message by which it is recognised there."""
+READ_SECONDS = 10.0
+"""How long the end of a run waits for the rest of its transcripts."""
+
+
+class TerminalRuns:
+    """All live runs with a terminal. One per server."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        messages: Messages,
+        transcripts: Transcripts,
+        watcher: FileWatcher,
+        need_server: Callable[[str, bool], None],
+    ) -> None:
+        self._journal = journal
+        self._messages = messages
+        self._transcripts = transcripts
+        self._watcher = watcher
+        self._need_server = need_server
+        self._followed: dict[str, _FollowedTerminal] = {}
+        self._tasks = BackgroundTasks()
+        self._loop = asyncio.get_running_loop()
+
+    def open(self) -> None:
+        self._watcher.on_overflow(self._look_at_all)
+        self._journal.listen(self._on_commit)
+
+    async def close(self) -> None:
+        for followed in self._followed.values():
+            followed.cancel_timers()
+            await followed.keyboard.close()
+        await self._tasks.close()
+
+    def follow(self, leaf: Leaf) -> None:
+        """Read the transcript of a run that has started, and watch the record of its process."""
+        if leaf.id in self._followed:
+            return
+        run, terminal = self._journal.live[leaf.id], leaf.provider.terminal
+        if terminal is None:
+            return
+        current = partial(self._journal.live.get, leaf.id)
+        keyboard = TerminalKeyboard(run, leaf.spec, leaf.place, terminal, current)
+        followed = self._followed[leaf.id] = _FollowedTerminal(leaf, terminal, keyboard)
+        self._messages.type_with(leaf.id, keyboard)
+        self._tasks.spawn(self._catch_up(run))
+        for event in self._journal.read.events_of_type(leaf.id, "member"):
+            followed.note_helper(event.data)
+        for event in self._journal.read.events_of_type(leaf.id, "input", "turn.started"):
+            followed.note_turn() if event.type == "turn.started" else followed.note_input(event)
+        self._follow_transcript(followed)
+        self._look(followed)
+
+    def _follow_transcript(self, followed: _FollowedTerminal) -> None:
+        leaf = followed.leaf
+        run = self._journal.live[leaf.id]
+        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, is_news=followed.is_news)
+
+    async def _catch_up(self, run: Run) -> None:
+        """Record and send what an earlier server has typed and not recorded or sent."""
+        with suppress(HocketError, OSError):
+            await self._messages.catch_up(run)
+
+    async def end(self, leaf: Leaf) -> bool:
+        """Read the rest of the transcript of a run whose process has ended; False if something was not read."""
+        followed = self._followed.pop(leaf.id, None)
+        if followed is None:
+            return True
+        followed.cancel_timers()
+        await followed.keyboard.close()
+        self._watcher.unwatch(followed)
+        self._need_server("finishing", any(one.finish is not None for one in self._followed.values()))
+        return await self._transcripts.stop(leaf.id, READ_SECONDS)
+
+    # The record of the process
+
+    def _look_at_all(self) -> None:
+        for followed in list(self._followed.values()):
+            self._look(followed)
+
+    def _look(self, followed: _FollowedTerminal) -> None:
+        """Look at the record; what changes meanwhile is looked at again."""
+        followed.is_changed = True
+        followed.keyboard.note_change()
+        if followed.task is None:
+            followed.task = self._tasks.spawn(self._read(followed))
+
+    async def _read(self, followed: _FollowedTerminal) -> None:
+        try:
+            while followed.is_changed and followed.id in self._followed:
+                followed.is_changed = False
+                self._watch(followed)
+                run = self._journal.live[followed.id]
+                record = await asyncio.to_thread(session_record, followed.leaf.spec, run.pid, run.session_id)
+                if record is not None and followed.id in self._followed:
+                    await self._take(followed, record)
+        except (HocketError, OSError):
+            followed.look_later(self._loop, LASTING_SECONDS, self._look)
+        finally:
+            followed.task = None
+
+    def _watch(self, followed: _FollowedTerminal) -> None:
+        """Watch the folder of the records, or the nearest one that exists."""
+        observed = followed.leaf.provider.observed
+        folders = observed.folders(followed.leaf.spec.env) if observed is not None else None
+        if folders is None:
+            return
+        any_name = "*"
+        folder, name = nearest_directory(os.path.join(folders.live, any_name))
+        if name == any_name and followed.record is not None:
+            name = f"{followed.record.pid}.json"
+        if followed.watched != (folder, name):
+            self._watcher.unwatch(followed)
+            names = None if name == any_name else {name}
+            with suppress(OSError):
+                self._watcher.watch(followed, folder, partial(self._look, followed), names=names)
+                followed.watched, followed.is_changed = (folder, name), True
+
+    async def _take(self, followed: _FollowedTerminal, record: LiveSession) -> None:
+        """Record what the process does now, if the transcript does not tell of it in time."""
+        run = self._journal.live[followed.id]
+        if run.session_id is not None and record.session != run.session_id:
+            named = {"session_id": record.session, "instead_of": run.session_id}
+            await self._transcripts.stop(run.id, READ_SECONDS)
+            await self._journal.write([run_event(run, "session", named)])
+            self._follow_transcript(followed)
+        if followed.record != record:
+            if not record.has_dialog and record.changed_at is not None:
+                await self._messages.close_hook_questions(run, record.changed_at)
+            followed.record, followed.recorded_at = record, self._loop.time()
+            followed.look_later(self._loop, LASTING_SECONDS, self._look)
+            self._finish_later(followed)
+        elif self._loop.time() - followed.recorded_at >= LASTING_SECONDS:
+            if not record.has_dialog:  # A person may have answered before the hook had asked.
+                await self._messages.close_hook_questions(run, time.time() - LASTING_SECONDS)
+            run = self._journal.live[followed.id]
+            if run.status is not state_of(record) and not run.open_questions:
+                state = {"session_id": run.session_id, "status": state_of(record)}
+                await self._journal.write([run_event(run, "session", state)])
+
+    # The end of the work
+
+    def _on_commit(self, committed: Committed) -> None:
+        for event in committed.events:
+            for name in (event.run, self._lead_of(event.run)):
+                if name is not None and (followed := self._followed.get(name)) is not None:
+                    if event.type == "member" and event.run == name:
+                        followed.note_helper(event.data)
+                    if event.type == "input" and event.run == name:
+                        followed.note_input(event)
+                    if event.type == "question":
+                        followed.look_later(self._loop, 2 * LASTING_SECONDS, self._look)
+                    self._finish_later(followed)
+
+    def _lead_of(self, run_id: str) -> str | None:
+        run = self._journal.run(run_id) if self._followed else None
+        return run.parent if run is not None and run.teammate is not None else None
+
+    def _finish_later(self, followed: _FollowedTerminal) -> None:
+        """End a run that is no session once nothing has happened for a while."""
+        if followed.leaf.spec.session or followed.is_ending:
+            return
+        if followed.finish is not None:
+            followed.finish.cancel()
+            followed.finish = None
+        if self._is_over(followed):
+            is_unfinished = self._journal.live[followed.id].open_tasks > 0
+            delay = HELPER_SECONDS if followed.helpers else UNFINISHED_SECONDS if is_unfinished else SETTLE_SECONDS
+            followed.finish = self._loop.call_later(delay, self._finish, followed)
+        self._need_server("finishing", any(one.finish is not None for one in self._followed.values()))
+
+    def _is_over(self, followed: _FollowedTerminal) -> bool:
+        run = self._journal.live.get(followed.id)
+        if run is None or run.status is not Status.WAITING or run.open_questions:
+            return False
+        team = (one for one in self._journal.live.values() if one.parent == run.id and one.teammate is not None)
+        return not any(one.status is Status.RUNNING for one in team)
+
+    def _finish(self, followed: _FollowedTerminal) -> None:
+        followed.finish = None
+        record = followed.record
+        if self._is_over(followed) and record is not None and record.is_waiting and not record.has_dialog:
+            self._messages.end_input(followed.leaf.place, followed.terminal.goodbye)
+            followed.note_end()
+
+
+def _words(text: str) -> str:
+    """What a message is recognised by: it is typed without control characters, and the CLI may trim it."""
+    return " ".join("".join(one for one in word if one.isprintable()) for word in text.split())[:RECOGNISED]
+
+
+class _FollowedTerminal:
+    """One run, and what is known of its process."""
+
+    def __init__(self, leaf: Leaf, terminal: TerminalMode, keyboard: TerminalKeyboard) -> None:
+        self.leaf = leaf
+        self.id = leaf.id
+        self.terminal = terminal
+        self.keyboard = keyboard
+        self.record: LiveSession | None = None
+        self.recorded_at = 0.0
+        self.watched: tuple[str, str] | None = None
+        """The folder that is watched, and the name there."""
+        self.is_changed = False
+        self.is_ending = False
+        """It was asked to end, because its work is done."""
+        self.task: asyncio.Task[None] | None = None
+        self.later: asyncio.TimerHandle | None = None
+        self.finish: asyncio.TimerHandle | None = None
+        self.helpers: set[str] = set()
+        """Sub-agents at work."""
+        self._sent = deque([_words(leaf.redactor.text(leaf.spec.prompt or ""))], REMEMBERED)
+        """What was sent and is not in the transcript yet, as far as that is known."""
+        self._typed: set[str] = set()
+        """Inputs that were typed by a person at the terminal."""
+
+    def note_helper(self, data: Mapping[str, Any]) -> None:
+        if "team" not in data:
+            (self.helpers.add if data.get("status") == "started" else self.helpers.discard)(str(data.get("id")))
+
+    def note_input(self, event: Event) -> None:
+        """Remember what was sent."""
+        if event.data.get("kind") == "message" and event.data["id"] not in self._typed:
+            self._sent.append(_words(str(event.data.get("text") or "")))
+
+    def note_turn(self) -> None:
+        """Of a run that is followed again: a turn has begun with what was sent before."""
+        self._sent.clear()
+
+    def is_news(self, kind: str, data: Mapping[str, Any]) -> bool:
+        """False for input in the transcript that was recorded when it was sent."""
+        if kind != "input" or data.get("kind") != "message":
+            return True
+        if (text := _words(str(data.get("text") or ""))) in self._sent:
+            self._sent.remove(text)
+            return False
+        self._typed.add(str(data["id"]))
+        return True
+
+    def note_end(self) -> None:
+        self.is_ending = True
+
+    def look_later(self, loop: asyncio.AbstractEventLoop, delay: float, look: Callable[[Any], None]) -> None:
+        if self.later is not None:
+            self.later.cancel()
+        self.later = loop.call_later(delay, look, self)
+
+    def cancel_timers(self) -> None:
+        for timer in (self.later, self.finish):
+            if timer is not None:
+                timer.cancel()
