@@ -21,15 +21,17 @@ TEAM = "session-11111111"
 LEAD = {"agentId": f"team-lead@{TEAM}", "name": "team-lead", "agentType": "team-lead", "backendType": "in-process"}
 ALICE = {"agentId": f"alice@{TEAM}", "name": "alice", "agentType": "general-purpose", "model": "m", "isActive": False}
 HEAD = {"name": TEAM, "leadAgentId": LEAD["agentId"], "leadSessionId": "s1"}
+KEYS = (
+    *("members", "name", "agentId", "leadSessionId", "leadProcess", "pid", "procStart", "isActive", "id", "subject"),
+    *("status", "metadata", "_internal", "owner", "blocks", "blockedBy", "from", "text", "msg_id", "summary"),
+    *("timestamp", "type", "routing", "sender", "target"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ["members", "name", "agentId", "leadSessionId", "leadProcess", "pid", "procStart", "isActive", "id", "subject", "status", "metadata", "_internal", "owner", "blocks", "blockedBy", "from", "text", "msg_id", "summary", "timestamp", "type", "routing", "sender", "target"]
-            )
-            | st.text(max_size=3),
+            st.sampled_from(KEYS) | st.text(max_size=3),
             inner,
             max_size=6,
         )
@@ -126,7 +128,7 @@ def test_sent_message_is_found_in_the_result_of_its_call() -> None:
 @pytest.mark.req("S5-39")
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "a/b", "a\0b", "/etc", ".lock", "x" * 201, "日" * 70, "t.deleted-1", "a\nb", "\udcff"],
+    ["", ".", "..", "../x", "a/b", "a\0b", "/etc", ".lock", "x" * 201, "日" * 70, "t.deleted-1", "a\nb"],
 )
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     assert not TEAMS.is_name(name)
@@ -202,4 +204,7 @@ def test_messages_of_teammates_are_inputs_from_them() -> None:
 
 def test_prompt_that_a_person_typed_is_not_from_a_teammate() -> None:
     events = read(None, received(("alice", "one"), origin={"kind": "human"}, promptSource="typed"))
-    assert [(kind, data.get("origin")) for kind, data in events] == [("turn.started", "human")]
+    assert [(kind, data.get("kind"), data.get("origin")) for kind, data in events] == [
+        ("input", "message", None),
+        ("turn.started", None, None),
+    ]

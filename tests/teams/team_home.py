@@ -157,8 +157,11 @@ class Leads:
         run = replace(self.engine.find(lead.id), session_id=session_of(lead.id))
         self.engine.transcripts.follow(run, {"HOME": str(self.files.root)})
 
-    async def end(self, run: Run) -> Run:
+    def let_end(self, run: Run) -> None:
         Path(self.engine.read.prompt(run.id) or "").touch()
+
+    async def end(self, run: Run) -> Run:
+        self.let_end(run)
         return await self.runner.wait(run)
 
     def events(self, run: Run, *types: str) -> list[dict[str, Any]]:

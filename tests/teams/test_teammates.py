@@ -115,7 +115,7 @@ def test_teammates_of_a_lead_that_ended_without_server_are_ended(home: Path, pro
             at.files.team(lead, "alice")
             at.files.teammate(lead, "alice", prompt("team-lead", "go"), said("one"))
             await at.statuses(lead, alice="idle")
-            Path(at.engine.read.prompt(lead.id) or "").touch()
+            at.let_end(lead)
         async with leads(home, project) as at:
             async with asyncio.timeout(PATIENCE):
                 await at.engine.wait(lead)
