@@ -27,6 +27,7 @@ import catalog
 import chains
 import claude
 import tasks
+import teams
 import transcripts
 from measure import (
     HOCKET,
@@ -282,6 +283,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "following": transcripts.following,
     "tasks": tasks.listing,
     "long_task": tasks.long_task,
+    "teams": teams.idle,
 }
 
 

@@ -176,3 +176,13 @@ def test_waiting_run_becomes_idle_after_configured_time(hocket: Hocket, home: Pa
     assert row["status"] == "waiting"
     assert 3500 < row["idle_in"] <= 3600
     assert "○ waiting" in hocket("ps").stdout
+
+
+@pytest.mark.req("S5-01")
+@pytest.mark.parametrize("words", [("run", "quick"), ("spawn", "quick"), ("run", "--dry-run", "quick")])
+def test_plain_program_cannot_lead_a_team(hocket: Hocket, agent: Bin, words: tuple[str, ...]) -> None:
+    agent("quick", "print('done')")
+    refused = hocket(*words, "--team")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "quick cannot lead a team: it is a plain program" in refused.stderr
+    assert hocket.runs() == []

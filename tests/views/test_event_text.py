@@ -62,6 +62,7 @@ def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
             {"team": "t", "from": "team-lead", "to": "bob", "text": "enough", "kind": "shutdown_request"},
             "me team-lead to bob asks for a shutdown: enough",
         ),
+        ("team.removed", {"team": "t", "moved": [], "trash": "/h/trash/t"}, "me what was left of t is in /h/trash/t"),
         ("notice", {"kind": "retry", "text": "try 2 of 5"}, "me retry: try 2 of 5"),
         ("notice", {"kind": "permission_denied", "text": "Bash"}, "me permission denied: Bash"),
         ("notice", {"kind": "info", "text": "hooks ran"}, "me hooks ran"),

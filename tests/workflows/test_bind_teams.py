@@ -13,6 +13,7 @@ import pytest
 from hocket.config.loading import load
 from hocket.errors import ConfigError, HocketError
 from hocket.model import BoundChain, Spec
+from hocket.providers import PROVIDERS
 from hocket.workflows import cli_versions
 from hocket.workflows.bind import bind, describe
 from hocket.workflows.request import HandoffRequest, StartRequest
@@ -153,6 +154,27 @@ def test_description_says_how_a_lead_runs(ground: Ground) -> None:
     (described,) = describe(ground.bound(agent="claude", agent_teams=True))
     assert (described["team"], described["terminal"]) == (True, False)
     assert describe(ground.bound(agent="claude"))[0]["team"] is False
+
+
+@pytest.mark.req("S5-03", "S5-46")
+@pytest.mark.parametrize("version", [TERMINAL, "2.1.326 (Claude Code)", "3.0", "no idea"])
+def test_lead_of_later_version_has_a_terminal(ground: Ground, version: str) -> None:
+    ground.claude(version)
+    lead = ground.spec(agent_teams=True)
+    assert (lead.team, lead.has_terminal, lead.session, lead.env[VARIABLE]) == (True, True, True, "1")
+    assert describe(lead)[0]["terminal"] is True
+    assert not ground.spec().has_terminal
+
+
+def test_resumed_lead_keeps_its_team(ground: Ground) -> None:
+    sessions = PROVIDERS["claude"].sessions
+    assert sessions is not None
+    for version in (PRINT, TERMINAL):
+        ground.claude(version)
+        before = ground.spec(agent_teams=True)
+        resumed = sessions.resume(before, "s1", "go on")
+        assert (resumed.team, resumed.has_terminal) == (True, before.has_terminal)
+        assert resumed.env[VARIABLE] == "1"
 
 
 @pytest.mark.req("S5-03", "S5-46")

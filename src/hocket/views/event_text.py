@@ -254,6 +254,10 @@ EVENT_TEXTS: dict[str, tuple[str, Callable[[Data], str | None]]] = {
     "member": (ASIDE, _member),
     "task.changed": (ASIDE, _task),
     "message": (ASIDE, _team_message),
+    "team.removed": (
+        ASIDE,
+        lambda data: one_line(f"what was left of {data.get('team')} is in {data.get('trash')}"),
+    ),
     "thinking": (THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
     "notice": (NOTICE, _notice),
     "rate_limited": (NOTICE, _rate_limited),
