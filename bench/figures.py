@@ -27,6 +27,7 @@ import catalog
 import chains
 import claude
 import tasks
+import teams
 import transcripts
 from measure import (
     HOCKET,
@@ -280,6 +281,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "transcripts": transcripts.parsing,
     "opening": transcripts.opening,
     "following": transcripts.following,
+    "teams": teams.teams,
     "tasks": tasks.listing,
     "long_task": tasks.long_task,
 }
