@@ -281,6 +281,7 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "transcripts": transcripts.parsing,
     "opening": transcripts.opening,
     "following": transcripts.following,
+    "large_team": teams.large,
     "tasks": tasks.listing,
     "long_task": tasks.long_task,
     "teams": teams.idle,

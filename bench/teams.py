@@ -1,20 +1,30 @@
-"""Leads in terminals: what many of them cost the server while nothing happens."""
+"""Leads in terminals: what many of them cost while nothing happens, and a look at the files of a large team."""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from measure import Figure, World, world
 
+from hocket.providers import PROVIDERS
+from hocket.redaction import NO_SECRETS
+from hocket.sessions.run_identity import session_of
+from hocket.teams.reading import PARTS, TeamFiles
+from hocket.teams.state import TeamState
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 LEADS = 20
 IDLE_SECONDS = 20.0
+TASKS, MESSAGES, LOOKS = 10_000, 1_065, 9
+TEAM, SESSION = "session-5f2e8a10", "5f2e8a10-0000-4000-8000-000000000001"
 
 
 def idle() -> Iterator[Figure]:
@@ -41,7 +51,7 @@ def idle() -> Iterator[Figure]:
 
 def _add_team(w: World, run: str) -> None:
     """Write the files of a team as the CLI would."""
-    session = w.json("show", run)["session_id"] or _session_of(run)
+    session = session_of(run)
     team = f"session-{session[:8]}"
     folder, tasks = w.root / ".claude/teams" / team, w.root / ".claude/tasks" / team
     (folder / "inboxes").mkdir(parents=True)
@@ -51,12 +61,6 @@ def _add_team(w: World, run: str) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     task = {"id": "1", "subject": "one", "description": "", "status": "pending", "blocks": [], "blockedBy": []}
     (tasks / "1.json").write_text(json.dumps(task))
-
-
-def _session_of(run: str) -> str:
-    from hocket.sessions.run_identity import session_of
-
-    return session_of(run)
 
 
 def _wait_until_idle(w: World) -> None:
@@ -73,3 +77,40 @@ def _wait_until_idle(w: World) -> None:
 def _processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def large() -> Iterator[Figure]:
+    """Looking at a team with many tasks and messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = _written(Path(folder))
+        first, again = _look(files), [_look(files) for _ in range(LOOKS)]
+        note = f"{TASKS:,} tasks, {MESSAGES:,} messages; the first look {first * 1000:.0f} ms"
+        yield Figure("a look at a large team without changes", statistics.median(again) * 1000, "ms", 100, note=note)
+
+
+def _written(home: Path) -> TeamFiles:
+    """The files of a team that have not changed for a while."""
+    provider = PROVIDERS["claude"]
+    capability = provider.teams
+    folders = capability.folders({"HOME": str(home)}) if capability is not None else None
+    assert capability is not None
+    assert folders is not None
+    team, tasks = Path(folders.teams, TEAM), Path(folders.tasks, TEAM)
+    config = {"leadSessionId": SESSION, "members": [{"name": "alice", "agentId": f"alice@{TEAM}"}]}
+    inbox = [{"from": "alice", "text": f"message {number} " * 10, "msg_id": str(number)} for number in range(MESSAGES)]
+    contents = {team / "config.json": config, team / capability.inboxes / "team-lead.json": inbox}
+    contents |= {tasks / f"{number}.json": {"subject": "s", "status": "pending"} for number in range(TASKS)}
+    for path, content in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+        os.utime(path, (time.time() - 60,) * 2)
+    return TeamFiles(provider, capability, folders, NO_SECRETS.text)
+
+
+def _look(files: TeamFiles) -> float:
+    begin = time.perf_counter()
+    found = files.look(SESSION, None, PARTS)
+    took = time.perf_counter() - begin
+    assert found.tasks is not None
+    assert len(TeamState().task_changes(TEAM, found.tasks)) == TASKS
+    return took

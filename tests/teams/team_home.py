@@ -133,7 +133,13 @@ class Leads:
         self.files = files
 
     async def start(
-        self, *, code: int = 0, said: str = RESULT, secrets: dict[str, str] | None = None, **more: Any
+        self,
+        *,
+        code: int = 0,
+        said: str = RESULT,
+        secrets: dict[str, str] | None = None,
+        parent: Run | None = None,
+        **more: Any,
     ) -> Run:
         """Start a lead; ``end`` ends it with this code."""
         end = self.files.root / f"end-{uuid.uuid4().hex[:8]}"
@@ -149,7 +155,7 @@ class Leads:
             prompt=str(end),
             **more,
         )
-        run = await self.engine._starter.start_bound(spec)
+        run = await self.engine._starter.start_bound(spec, parent=parent)
         return await self.runner.running(run)
 
     def follow(self, lead: Run) -> None:

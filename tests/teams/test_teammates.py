@@ -204,3 +204,34 @@ def test_limit_of_teammates_is_checked_and_reported(home: Path, project: Path) -
             at.engine.check_teammate(lead, "dora")
 
     asyncio.run(scene())
+
+
+@pytest.mark.req("S5-44")
+def test_teammates_do_not_count_as_children(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, children=1) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice", "bob")
+            await at.statuses(lead, alice="active", bob="active")
+            child = await at.start(parent=lead)
+            assert (child.parent, at.engine.count) == (lead.id, 2)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-41", "S5-44")
+def test_teammate_is_left_alone_by_the_next_server(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, stop=False) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            at.files.teammate(lead, "alice", prompt("team-lead", "go"), said("one"))
+            await at.statuses(lead, alice="idle")
+        at.files.teammate(lead, "alice", prompt("team-lead", "on"), said("two", stop="tool_use"))
+        async with leads(home, project) as at:
+            await at.statuses(lead, alice="active")
+            (run,) = at.runs(lead)
+            assert not run.ended
+            assert [one["text"] for one in at.events(run, "text")] == ["one", "two"]
+
+    asyncio.run(scene())

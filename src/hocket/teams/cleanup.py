@@ -70,7 +70,9 @@ class TeamCleanup:
                 self._records[record.run] = record
         for record in list(self._records.values()):
             run = self._journal.run(record.run)
-            if run is not None and run.ended:
+            if run is None:
+                self._tasks.spawn(self._forget(record))  # Its history was removed.
+            elif run.ended:
                 self._tasks.spawn(self.clean_after(run))
 
     async def close(self) -> None:
@@ -85,8 +87,8 @@ class TeamCleanup:
         record = TeamRecord(run.id, run.provider or "", session, tuple(teams), folders)
         if self._records.get(run.id) == record:
             return
-        self._records[run.id] = record
         await asyncio.to_thread(_write, self._home / TEAMS, record)
+        self._records[run.id] = record
 
     async def clean_after(self, run: Run) -> None:
         """Clean up after a lead that has ended as it should; report what is left of any other."""

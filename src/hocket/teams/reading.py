@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +47,7 @@ class Look(NamedTuple):
 
 
 _Stamp = tuple[int, int, int]
+_UNKNOWN: tuple[_Stamp | None, Any] = (None, None)
 
 
 class _Cache:
@@ -57,19 +58,18 @@ class _Cache:
         self._known: dict[str, tuple[_Stamp | None, Any]] = {}
 
     def value(
-        self, folder: int, name: str, status: os.stat_result, read: Callable[[bytes], T | None], key: str | None = None
+        self, folder: int, file: str, status: os.stat_result, name: str, read: Callable[[str, bytes], T | None]
     ) -> T | None:
-        """What is in a file; what was in it last if that cannot be told now."""
-        key = key or name
-        stamp, value = self._known.get(key, (None, None))
+        """What is in a file, which is what this name says; what was in it last if that cannot be told now."""
+        stamp, value = self._known.get(name, _UNKNOWN)
         now = (status.st_ino, status.st_mtime_ns, status.st_size)
         if stamp == now:
             return value  # type: ignore[no-any-return]
-        content = _content(folder, name, self._limit)
-        fresh = read(content) if content is not None else None
+        content = _content(folder, file, self._limit)
+        fresh = read(name, content) if content is not None else None
         value = value if fresh is None else fresh
         is_settled = not 0 <= time.time() - status.st_mtime < _UNSETTLED
-        self._known[key] = (now if is_settled and fresh is not None else None, value)
+        self._known[name] = (now if is_settled and fresh is not None else None, value)
         return value
 
     def __len__(self) -> int:
@@ -99,6 +99,7 @@ class TeamFiles:
         self.team: str | None = None
         self._configs, self._inboxes, self._tasks = _Cache(), _Cache(), _Cache()
         self._abouts = _Cache(_ABOUT_LIMIT)
+        self._record_of = lru_cache(_MOST_FILES)(teams.record_of)
         self._tasks_changed = 0
         """When something came into the folder of tasks last, or left it."""
 
@@ -151,7 +152,7 @@ class TeamFiles:
         with _opened(name, folder=folder) as team:
             if team is None or (status := _status(file, team)) is None:
                 return None
-            return self._configs.value(team, file, status, partial(self._teams.config, name), key=name)
+            return self._configs.value(team, file, status, name, self._teams.config)
 
     # --- Messages and tasks ---
 
@@ -186,9 +187,9 @@ class TeamFiles:
         try:
             with os.scandir(folder) as entries:
                 for entry in islice(entries, _MOST_FILES):
-                    name = self._teams.record_of(entry.name)
+                    name = self._record_of(entry.name)
                     if name is not None and (status := _entry_status(entry)) is not None:
-                        found[name] = cache.value(folder, entry.name, status, partial(read, name), key=name)
+                        found[name] = cache.value(folder, entry.name, status, name, read)
         except OSError:
             return None
         cache.keep(found.keys())
@@ -209,7 +210,7 @@ def _transcripts(read: TranscriptFiles, transcript: str, cache: _Cache) -> dict[
             about, status = read.about(name), _status(name, folder)
             if about is None or status is None or (of_about := _status(about, folder)) is None:
                 continue
-            helper = cache.value(folder, about, of_about, partial(read.helper, name))
+            helper = cache.value(folder, about, of_about, name, read.helper)
             if helper is not None and helper.teammate:
                 found.setdefault(helper.teammate, []).append((status.st_mtime, os.path.join(path, name)))
     return {teammate: [path for _, path in sorted(some)] for teammate, some in found.items()}
