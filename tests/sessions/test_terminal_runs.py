@@ -283,3 +283,25 @@ def test_ended_lead_is_resumed_in_a_terminal(scene: Scene) -> None:
         await runner.said(resumed, "go on")
 
     scene(act)
+
+
+def test_transcript_of_a_lead_that_ended_without_a_server_is_read(
+    home: Path, project: Path, user: Path, agent: Bin
+) -> None:
+    install_lead(agent)
+
+    async def first() -> tuple[Run, str]:
+        async with leads(home, project, user) as runner:
+            run = await runner.said(await runner.lead("begin"), "begin")
+            await until(lambda: _record(runner, run)["status"] == "idle", "the end of its turn")
+            return run, str(runner.engine.directory(run))
+
+    async def second(run: Run, place: str) -> None:
+        assert files.type_keys(place, b"last words\r/exit\r") > 0
+        await until(lambda: files.read_exit(place) is not None, "its end")
+        async with leads(home, project, user) as runner:
+            ended = await runner.runner.wait(run)
+            assert (ended.status, ended.result, ended.tokens) == (Status.DONE, "you said: last words", 30)
+
+    run, place = asyncio.run(first())
+    asyncio.run(second(run, place))

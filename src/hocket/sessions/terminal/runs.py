@@ -75,20 +75,28 @@ class TerminalRuns:
         """Read the transcript of a run that has started, and watch the record of its process."""
         if leaf.id in self._followed:
             return
+        followed = self._remembered(leaf)
+        if followed is None:
+            return
+        self._followed[leaf.id] = followed
+        self._messages.type_with(leaf.id, followed.keyboard)
+        self._tasks.spawn(self._catch_up(self._journal.live[leaf.id]))
+        self._follow_transcript(followed)
+        self._look(followed)
+
+    def _remembered(self, leaf: Leaf) -> _FollowedTerminal | None:
+        """A run with a terminal, with what is recorded of it; None for one without."""
         run, terminal = self._journal.live[leaf.id], leaf.provider.terminal
         if terminal is None:
-            return
+            return None
         current = partial(self._journal.live.get, leaf.id)
         keyboard = TerminalKeyboard(run, leaf.spec, leaf.place, terminal, current)
-        followed = self._followed[leaf.id] = _FollowedTerminal(leaf, terminal, keyboard)
-        self._messages.type_with(leaf.id, keyboard)
-        self._tasks.spawn(self._catch_up(run))
+        followed = _FollowedTerminal(leaf, terminal, keyboard)
         for event in self._journal.read.events_of_type(leaf.id, "member"):
             followed.note_helper(event.data)
         for event in self._journal.read.events_of_type(leaf.id, "input", "turn.started"):
             followed.note_turn() if event.type == "turn.started" else followed.note_input(event)
-        self._follow_transcript(followed)
-        self._look(followed)
+        return followed
 
     def _follow_transcript(self, followed: _FollowedTerminal) -> None:
         leaf = followed.leaf
@@ -104,11 +112,20 @@ class TerminalRuns:
         """Read the rest of the transcript of a run whose process has ended; False if something was not read."""
         followed = self._followed.pop(leaf.id, None)
         if followed is None:
-            return True
+            return await self._read_unfollowed(leaf)
         followed.cancel_timers()
         await followed.keyboard.close()
         self._watcher.unwatch(followed)
         self._need_server("finishing", any(one.finish is not None for one in self._followed.values()))
+        return await self._transcripts.stop(leaf.id, READ_SECONDS)
+
+    async def _read_unfollowed(self, leaf: Leaf) -> bool:
+        """The same for a run that has ended while there was no server."""
+        await self._catch_up(self._journal.live[leaf.id])
+        followed = self._remembered(leaf)
+        if followed is None:
+            return True
+        self._follow_transcript(followed)
         return await self._transcripts.stop(leaf.id, READ_SECONDS)
 
     # The record of the process
