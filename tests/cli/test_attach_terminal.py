@@ -54,7 +54,7 @@ def test_terminal_is_shown_and_left_unchanged(pane: OpenPane, run: str) -> None:
     attach(terminal, run)
     terminal.type("é")
     terminal.press("C-c", "C-z", "Escape")
-    terminal.wait_for(typed("é".encode() + b"\x03\x1a\x1b"))
+    terminal.wait_for(typed("é".encode() + b"\x03\x1b"))
     assert "\x1b[31mred" in terminal.text(colours=True)
     assert terminal.modes().split()[:3] == ["0", "1", "1"], "its own modes are set"
     assert "Ctrl-] leaves" in terminal.title()

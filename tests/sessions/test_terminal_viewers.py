@@ -51,6 +51,16 @@ def typed(text: bytes) -> bytes:
     return f"typed {text.hex()} {len(text)}".encode()
 
 
+def test_program_is_never_told_to_suspend_itself(play: Play) -> None:
+    async def scene(runner: EngineRunner, run: Run) -> None:
+        async with attached(runner, run) as shown:
+            await shown.until(b"size")
+            await runner.engine.terminals.type(run, b"a\x1ab\x1b[122;5uc\x1b[122;69:1ud\x1b[27;5;122~e\x1b[122;1u")
+            await shown.until(typed(b"abcde\x1b[122;1u"))
+
+    play(scene)
+
+
 # --- Showing ------------------------------------------------------------------------------------------------
 
 

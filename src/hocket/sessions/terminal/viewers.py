@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -42,6 +43,10 @@ RETRY_SECONDS = 0.02
 REMEMBERED = 100
 WITHOUT_WATCH_SECONDS = 0.5
 """How often output is looked for where the system has no watches left."""
+_CTRL = rb"(?:5|69|133|197)"
+"""Ctrl alone, also with Caps Lock or Num Lock."""
+_SUSPEND = re.compile(rb"\x1a|\x1b\[122(?::[\d:]*)?;%b(?::[123])?u|\x1b\[27;5;122~" % _CTRL)
+"""Ctrl-Z. A program that suspends itself reads nothing more, and no shell is there that could bring it back."""
 
 
 class _InputSpec(msgspec.Struct):
@@ -265,7 +270,8 @@ class Terminals:
         self._screens[run.id].arrange(redraw=False)
 
     async def type(self, run: Run, keys: bytes, key: str | None = None) -> None:
-        """Type into the terminal of a run, once per ``key``. Raises if the run does not read what is typed."""
+        """Type into the terminal of a run, once per ``key``, all but Ctrl-Z. Raises if the run does not read it."""
+        keys = _SUSPEND.sub(b"", keys)
         async with self._typing.setdefault(run.id, asyncio.Lock()):
             if key is None:
                 await self._type(run, keys)
