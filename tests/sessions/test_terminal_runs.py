@@ -130,6 +130,12 @@ def test_pasted_text_cannot_press_keys() -> None:
     assert terminal.message("a\x1b[201~\rb\x03\x9b\ttab") == "\x1b[200~a[201~\nb\ttab\x1b[201~"
 
 
+def test_message_is_no_command_of_the_shell() -> None:
+    assert terminal.message("!touch x") == "\x1b[200~ !touch x\x1b[201~"
+    assert terminal.message("\x03!touch x") == "\x1b[200~ !touch x\x1b[201~"
+    assert terminal.message("Stop!") == "\x1b[200~Stop!\x1b[201~"
+
+
 @pytest.mark.req("S5-11")
 def test_interrupted_turn_leaves_the_lead_open(scene: Scene) -> None:
     async def act(runner: LeadRunner) -> None:

@@ -13,6 +13,8 @@ _PASTE = "\x1b[200~{}\x1b[201~"
 """Bracketed paste: line ends inside it are part of the text."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tab and line feed: an escape in a text could end the paste and press any key."""
+_COMMAND = "!"
+"""At the beginning of a line that is typed it makes a command for the shell of the rest, which needs no permission."""
 _HINT = "put it into a file and have the agent read that"
 
 
@@ -25,7 +27,8 @@ def message(text: str) -> str:
     if not text.strip():
         raise PromptError("the message is empty", "write what the agent is to do")
     encoded(text, "the message", PromptError)
-    return _PASTE.format(_CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    plain = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _PASTE.format(f" {plain}" if plain.startswith(_COMMAND) else plain)
 
 
 def verdict(run: Run, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's name for it
