@@ -15,7 +15,7 @@ from world import Bin
 
 VERSION = "2.1.326 (Claude Code)"
 PROGRAM = r"""
-import json, os, re, select, sys, termios, time, tty, uuid
+import datetime, json, os, re, select, sys, termios, time, tty, uuid
 if "--version" in sys.argv:
     print("2.1.326 (Claude Code)")
     sys.exit(0)
@@ -34,9 +34,14 @@ def record(status):
 def write(kind, content, name=None, **more):
     line = {"type": kind, "uuid": str(uuid.uuid4()), "sessionId": session, "isSidechain": False, **more}
     line["message"] = {"role": kind, "id": "msg_" + uuid.uuid4().hex, "content": content, **more.pop("message", {})}
-    line["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    line["timestamp"] = datetime.datetime.now(datetime.UTC).isoformat()
     with open(name or os.path.join(FOLDER, session + ".jsonl"), "a") as file:
         file.write(json.dumps(line) + "\n")
+
+def copy_of(earlier):
+    # A session that continues another one begins with the lines of that.
+    with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
+        file.write(open(os.path.join(FOLDER, earlier + ".jsonl")).read())
 
 def say(text):
     write("assistant", [{"type": "text", "text": text}],
@@ -87,6 +92,8 @@ tty.setraw(0)
 sys.stdout.write("\x1b[?2004h\x1b[2J> ")
 sys.stdout.flush()
 record("idle")
+if "--resume" in sys.argv:
+    copy_of(sys.argv[sys.argv.index("--resume") + 1])
 turn(sys.argv[-1])
 typed, pasting = "", False
 while True:

@@ -286,7 +286,10 @@ def test_ended_lead_is_resumed_in_a_terminal(scene: Scene) -> None:
         request = ResumeRequest(prompt="go on", session=True)
         resumed = await runner.engine.tasks.resume(runner.engine.find(run.id), request, None)
         assert (resumed.kind, resumed.resumed_from) == (Kind.LEAD, run.id)
-        await runner.said(resumed, "go on")
+        now = await runner.said(resumed, "go on")
+        assert now.tokens == 15, "the lines of the session that it continues are those of the other run"
+        assert (await runner.types(resumed)).count("turn.ended") == 1
+        assert "input" not in await runner.types(resumed)
 
     scene(act)
 

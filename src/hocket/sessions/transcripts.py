@@ -90,6 +90,7 @@ class Transcripts:
         *,
         redactor: Redactor = NO_SECRETS,
         newest: int | None = None,
+        since: float = 0.0,
         is_news: Callable[[str, Mapping[str, Any]], bool] = lambda kind, data: True,
     ) -> None:
         """Turn what the transcripts of a run's session have, and will have, into events of the run, until ``stop``.
@@ -100,7 +101,8 @@ class Transcripts:
         the session's process, only the variables count that say where its files are (``HOME`` …). The transcript may
         appear later, also elsewhere than expected: a ``session`` event then has its path. A run that is followed again
         goes on where it was left, also by another server. With ``newest``, of a file that was never read only about
-        that many bytes at its end are. Of a teammate, which has no session, only its own ``transcript`` is read.
+        that many bytes at its end are. Lines that were written before ``since`` are left out: a session that continues
+        another one begins with the lines of that. Of a teammate, which has no session, only its own ``transcript`` is read.
         """
         provider = PROVIDERS.get(run.provider or "")
         sessions = provider.sessions if provider is not None else None
@@ -122,6 +124,7 @@ class Transcripts:
             self._journal.read.transcript_positions(run.id),
             redactor,
             newest,
+            since,
             is_news,
         )
         self._followed[run.id] = followed
@@ -287,6 +290,7 @@ class _FollowedRun:
         positions: Mapping[str, FilePosition],
         redactor: Redactor,
         newest: int | None,
+        since: float,
         is_news: Callable[[str, Mapping[str, Any]], bool],
     ) -> None:
         self.is_news = is_news
@@ -300,6 +304,7 @@ class _FollowedRun:
         self._positions = positions
         self._redactor = redactor
         self._newest = newest
+        self._since = since
         self._path: str | None = None
         self._files: dict[str, _File] = {}
         self._others: set[str] = set()
@@ -352,7 +357,7 @@ class _FollowedRun:
     def _add(self, path: str, helper: Helper | None) -> None:
         if path not in self._files:
             read = self._format.reader(helper, self._redactor)
-            self._files[path] = _File(path, read, self._positions.get(path), self._newest)
+            self._files[path] = _File(path, read, self._positions.get(path), self._newest, self._since)
 
     def _directories(self) -> dict[str, frozenset[str]]:
         """The directories in which the next file of interest would appear, and the names there; none for any name."""
@@ -371,9 +376,12 @@ class _FollowedRun:
 class _File:
     """One transcript: its reader, and how far it was read."""
 
-    def __init__(self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None) -> None:
+    def __init__(
+        self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None, since: float
+    ) -> None:
         self.path = path
         self._read = read
+        self._since = since
         self._position = position or FilePosition(offset=_begin(path, newest))
         self._scanned = 0
 
@@ -393,8 +401,10 @@ class _File:
             return [_Piece(self, [], position, True)] if piece.more else []
         state, at, events = position.reader, 0.0, []
         for line in piece.lines:
-            state, said, written = self._read(state, line.head, line.whole_size)
-            at = written or at
+            after, said, written = self._read(state, line.head, line.whole_size)
+            if written is not None and written < self._since:
+                continue
+            state, at = after, written or at
             events += [TranscriptEvent(kind, data, at) for kind, data in said]
         tail = _tail(self.path, piece)
         return [_Piece(self, events, FilePosition(piece.offset, len(tail), zlib.crc32(tail), state), piece.more)]

@@ -101,7 +101,8 @@ class TerminalRuns:
     def _follow_transcript(self, followed: _FollowedTerminal) -> None:
         leaf = followed.leaf
         run = self._journal.live[leaf.id]
-        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, is_news=followed.is_news)
+        since = run.created_at if run.resumed_from is not None else 0.0
+        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, since=since, is_news=followed.is_news)
 
     async def _catch_up(self, run: Run) -> None:
         """Record and send what an earlier server has typed and not recorded or sent."""
