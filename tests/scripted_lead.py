@@ -15,7 +15,7 @@ from world import Bin
 
 VERSION = "2.1.326 (Claude Code)"
 PROGRAM = r"""
-import datetime, json, os, re, select, sys, termios, time, tty, uuid
+import datetime, json, os, re, select, signal, sys, termios, time, tty, uuid
 if "--version" in sys.argv:
     print("2.1.326 (Claude Code)")
     sys.exit(0)
@@ -25,6 +25,9 @@ os.makedirs(FOLDER, exist_ok=True)
 os.makedirs(os.path.join(HOME, "sessions"), exist_ok=True)
 session = sys.argv[sys.argv.index("--session-id") + 1]
 started = open("/proc/self/stat").read().rpartition(") ")[2].split()[19]
+
+answers = 0  # in the session, and what it has cost in dollars
+signal.signal(signal.SIGTERM, lambda *_: leave(143))
 
 def record(status):
     content = {"pid": os.getpid(), "sessionId": session, "cwd": os.getcwd(), "procStart": started, "status": status}
@@ -40,10 +43,24 @@ def write(kind, content, name=None, **more):
 
 def copy_of(earlier):
     # A session that continues another one begins with the lines of that.
+    global answers
+    before = open(os.path.join(FOLDER, earlier + ".jsonl")).read()
+    answers = max(map(int, re.findall(r'"totalCostUSD": (\d+)', before)), default=0)
     with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
-        file.write(open(os.path.join(FOLDER, earlier + ".jsonl")).read())
+        file.writelines(line + "\n" for line in before.splitlines() if "cost-state" not in line)
+
+def write_cost():
+    used = {"m": {"inputTokens": 10 * answers, "outputTokens": 5 * answers}}
+    with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
+        file.write(json.dumps({"type": "cost-state", "totalCostUSD": answers, "modelUsage": used}) + "\n")
+
+def leave(code):
+    write_cost()
+    sys.exit(code)
 
 def say(text):
+    global answers
+    answers += 1
     write("assistant", [{"type": "text", "text": text}],
           message={"model": "m", "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}})
 
@@ -51,12 +68,13 @@ def keys(seconds=0.02):
     return os.read(0, 65536).decode() if select.select([0], [], [], seconds)[0] else ""
 
 def turn(text):
-    global session
+    global session, answers
     typed = {"kind": "human"}
     write("user", text, origin=typed)
     record("busy")
     if "clear" in text:
-        session = str(uuid.uuid4())
+        write_cost()
+        session, answers = str(uuid.uuid4()), 0
         write("user", text, origin=typed)
     if "die" in text:
         print("\x1b[31mthe machine is on fire\x1b[0m\r")
@@ -107,7 +125,7 @@ while True:
         elif part == "\r":
             text, typed = typed, ""
             if text == "/exit":
-                sys.exit(0)
+                leave(0)
             turn(text)
 """
 

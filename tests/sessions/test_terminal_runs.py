@@ -263,6 +263,9 @@ def test_session_that_the_cli_changes_is_followed(scene: Scene) -> None:
         changed = await runner.said(run, "clear it")
         assert changed.session_id != run.session_id
         assert str(changed.session_id) in str(changed.transcript)
+        await runner.engine.stop(run)
+        ended = runner.engine.find(run.id)
+        assert (ended.cost_usd, ended.tokens) == (2, 30), "of both sessions"
 
     scene(act)
 
@@ -290,6 +293,9 @@ def test_ended_lead_is_resumed_in_a_terminal(scene: Scene) -> None:
         assert now.tokens == 15, "the lines of the session that it continues are those of the other run"
         assert (await runner.types(resumed)).count("turn.ended") == 1
         assert "input" not in await runner.types(resumed)
+        await runner.engine.stop(resumed)
+        ended = runner.engine.find(resumed.id)
+        assert (ended.cost_usd, ended.tokens) == (1, 15), "the CLI tells the total of the session"
 
     scene(act)
 

@@ -6,7 +6,7 @@ lacks are None. ``hocket.providers.conformance`` checks a provider against this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -245,6 +245,9 @@ class TranscriptFiles:
     """``(name, about)``: the helper by the name of its transcript and the content of that file, empty if missing."""
     continued: Callable[[State], State]
     """The state for another run, which goes on in a transcript where this one is: it counts its own usage only."""
+    restarted: Callable[[Iterable[State]], State]
+    """The state at the beginning of another session of the same process, by those of the earlier ones: its usage goes
+    on where theirs ended."""
 
 
 @dataclass(frozen=True, slots=True)

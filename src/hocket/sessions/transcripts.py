@@ -115,13 +115,15 @@ class Transcripts:
                 return
             self._forget(known)
         paths, patterns = _places(run, sessions, sessions.transcript_files, env)
+        positions = self._journal.read.transcript_positions(run.id)
         followed = _FollowedRun(
             run,
             sessions.transcript_files,
             provider.longest_line,
             paths,
             patterns,
-            self._journal.read.transcript_positions(run.id),
+            positions,
+            self._first_state(run, sessions.transcript_files, positions),
             redactor,
             newest,
             since,
@@ -129,6 +131,18 @@ class Transcripts:
         )
         self._followed[run.id] = followed
         self._touch(followed)
+
+    def _first_state(self, run: Run, format_: TranscriptFiles, positions: Mapping[str, FilePosition]) -> State:
+        """The state of the reader at the beginning of a session's own transcript, which counts the run's usage only."""
+        if run.session_id is None:
+            return State()
+        if earlier := [position.reader for path, position in positions.items() if run.session_id not in path]:
+            return format_.restarted(earlier)
+        before = self._journal.run(run.resumed_from) if run.resumed_from is not None else None
+        if before is None or before.transcript is None:
+            return State()
+        known = self._journal.read.transcript_positions(before.id).get(before.transcript)
+        return State() if known is None else format_.continued(known.reader)
 
     async def last(self, run: Run, count: int, redactor: Redactor) -> list[TranscriptEvent]:
         """Return the last events of the transcript of a run's session, read from the end of the file."""
@@ -288,6 +302,7 @@ class _FollowedRun:
         paths: Sequence[str],
         patterns: Sequence[str],
         positions: Mapping[str, FilePosition],
+        first_state: State,
         redactor: Redactor,
         newest: int | None,
         since: float,
@@ -302,6 +317,7 @@ class _FollowedRun:
         self._paths = paths
         self._patterns = patterns
         self._positions = positions
+        self._first_state = first_state
         self._redactor = redactor
         self._newest = newest
         self._since = since
@@ -357,7 +373,11 @@ class _FollowedRun:
     def _add(self, path: str, helper: Helper | None) -> None:
         if path not in self._files:
             read = self._format.reader(helper, self._redactor)
-            self._files[path] = _File(path, read, self._positions.get(path), self._newest, self._since)
+            position = self._positions.get(path)
+            if position is None:
+                first = self._first_state if helper is None else State()
+                position = FilePosition(offset=_begin(path, self._newest), reader=first)
+            self._files[path] = _File(path, read, position, self._since)
 
     def _directories(self) -> dict[str, frozenset[str]]:
         """The directories in which the next file of interest would appear, and the names there; none for any name."""
@@ -376,13 +396,11 @@ class _FollowedRun:
 class _File:
     """One transcript: its reader, and how far it was read."""
 
-    def __init__(
-        self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None, since: float
-    ) -> None:
+    def __init__(self, path: str, read: TranscriptReader, position: FilePosition, since: float) -> None:
         self.path = path
         self._read = read
         self._since = since
-        self._position = position or FilePosition(offset=_begin(path, newest))
+        self._position = position
         self._scanned = 0
 
     def go_on(self, position: FilePosition) -> None:

@@ -6,6 +6,7 @@ result, which gives the share of earlier processes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hocket.providers.base import ReaderEvent, State
@@ -54,6 +55,18 @@ def settled(state: State, result: dict[str, Any]) -> ReaderEvent:
 def restart(state: State) -> None:
     """After a clear the CLI counts from zero again in the same process."""
     state["spent_before"] = [-state.get("cost", 0), -state.get("tokens", 0)]
+
+
+def restarted(states: Iterable[State]) -> State:
+    """The state for the transcript of a session that began with a clear, by those of the sessions before it."""
+    before = max(states, key=_used, default=State())
+    state = State(cost=before.get("cost", 0), tokens=_used(before), priced=before.get("priced", False))
+    restart(state)
+    return state
+
+
+def _used(state: State) -> int:
+    return int(state.get("tokens", 0)) + int(state.get("unsettled", 0))
 
 
 def continued(state: State) -> State:
