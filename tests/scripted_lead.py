@@ -49,13 +49,13 @@ def copy_of(earlier):
     with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
         file.writelines(line + "\n" for line in before.splitlines() if "cost-state" not in line)
 
-def write_cost():
-    used = {"m": {"inputTokens": 10 * answers, "outputTokens": 5 * answers}}
-    with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
-        file.write(json.dumps({"type": "cost-state", "totalCostUSD": answers, "modelUsage": used}) + "\n")
+def write_cost(name, spent):
+    used = {"m": {"inputTokens": 10 * spent, "outputTokens": 5 * spent}}
+    with open(os.path.join(FOLDER, name + ".jsonl"), "a") as file:
+        file.write(json.dumps({"type": "cost-state", "totalCostUSD": spent, "modelUsage": used}) + "\n")
 
 def leave(code):
-    write_cost()
+    write_cost(session, answers)
     sys.exit(code)
 
 def say(text):
@@ -73,8 +73,11 @@ def turn(text):
     write("user", text, origin=typed)
     record("busy")
     if "clear" in text:
-        write_cost()
+        left, spent = session, answers
         session, answers = str(uuid.uuid4()), 0
+        record("busy")
+        time.sleep(0.3)  # as long as the CLI takes
+        write_cost(left, spent)
         write("user", text, origin=typed)
     if "die" in text:
         print("\x1b[31mthe machine is on fire\x1b[0m\r")
@@ -130,6 +133,11 @@ while True:
 """
 
 
-def install_lead(agent: Bin) -> None:
-    """Write ``claude`` into a directory that is on PATH."""
-    agent("claude", PROGRAM)
+WRAPPER = "import subprocess, sys; sys.exit(subprocess.call([sys.argv[0] + '-itself', *sys.argv[1:]]))"
+
+
+def install_lead(agent: Bin, *, wrapped: bool = False) -> None:
+    """Write ``claude`` into a directory that is on PATH, or a program of this name that starts it."""
+    agent("claude-itself" if wrapped else "claude", PROGRAM)
+    if wrapped:
+        agent("claude", WRAPPER)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from patience import PATIENCE
@@ -18,7 +19,7 @@ from world import Bin
 
 from hocket.errors import Conflict, PromptError
 from hocket.keeper import files
-from hocket.model import Kind, Reason, Run, Status
+from hocket.model import Kind, Reason, Run, Spec, Status
 from hocket.providers.claude.team import terminal
 from hocket.sessions.run_identity import session_of
 from hocket.sessions.terminal import keyboard
@@ -44,9 +45,12 @@ class LeadRunner:
         self._user = user
 
     async def lead(self, prompt: str, *, session: bool = True, **options: Any) -> Run:
+        return await self.engine.start(self.request(prompt, session=session, **options))
+
+    def request(self, prompt: str, **options: Any) -> StartRequest:
         env = {"PATH": os.environ["PATH"], "HOME": str(self._user)}
         known = {"cwd": str(self.project), "env": env, "agent": "claude", "prompt": prompt, "agent_teams": True}
-        return await self.engine.start(StartRequest(**{**known, "session": session, **options}))
+        return StartRequest(**{**known, **options})
 
     async def seen(self, run: Run, wanted: Callable[[Run], object]) -> Run:
         """The run once it is as wanted, as seen after each of its events."""
@@ -266,6 +270,35 @@ def test_session_that_the_cli_changes_is_followed(scene: Scene) -> None:
         await runner.engine.stop(run)
         ended = runner.engine.find(run.id)
         assert (ended.cost_usd, ended.tokens) == (2, 30), "of both sessions"
+
+    scene(act)
+
+
+def test_lead_that_another_program_starts_is_followed(home: Path, project: Path, user: Path, agent: Bin) -> None:
+    install_lead(agent, wrapped=True)
+
+    async def act() -> None:
+        async with leads(home, project, user) as runner:
+            run = await runner.said(await runner.lead("begin"), "begin")
+            await runner.engine.send(run, "clear it", "k")
+            changed = await runner.said(run, "clear it")
+            assert changed.session_id != run.session_id
+            await runner.engine.send(run, "go on", "l")
+            await runner.said(run, "go on")
+            await stop_all(runner.engine)
+
+    asyncio.run(act())
+
+
+def test_record_of_an_earlier_process_is_not_believed(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        spec = await runner.engine._starter.bind(runner.request("begin"), None)
+        assert isinstance(spec, Spec)
+        folder = runner.project.parent / "user/.claude/sessions"
+        folder.mkdir(parents=True)
+        left = {"pid": os.getpid(), "sessionId": str(uuid4()), "status": "idle", "procStart": "1"}
+        (folder / f"{os.getpid()}.json").write_text(json.dumps(left))
+        assert keyboard.session_record(spec, os.getpid(), None) is None
 
     scene(act)
 

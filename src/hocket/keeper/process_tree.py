@@ -83,6 +83,11 @@ def is_carrying(pid: int, cookie: str) -> bool:
     return platform.inherited_mark(pid) == mark_of(cookie) or platform.environ_of(pid).get(COOKIE) == cookie
 
 
+def below(pid: int) -> Found:
+    """All processes below this one."""
+    return _below((pid,), platform.scan(), spare_nobody)
+
+
 def sweep_targets(keeper_pid: int, cookie: str, spared: Spared = spare_nobody) -> Found:
     """What must not outlive the run that this keeper keeps."""
     table = platform.scan()

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hocket.errors import Conflict
-from hocket.keeper import files
+from hocket.keeper import files, process_tree
 from hocket.model import Run, Spec
 from hocket.providers import PROVIDERS
 from hocket.providers.base import LiveSession, TerminalMode
 from hocket.sessions.background import BackgroundTasks
-from hocket.sessions.observed.discovery import live_sessions, read_record
+from hocket.sessions.observed.discovery import is_alive, live_sessions, read_record
 
 PASTE_SECONDS = 0.1
 """How long the CLI takes to read what was pasted."""
@@ -25,17 +25,23 @@ _ENTER = "enter:"
 
 
 def session_record(spec: Spec, pid: int | None, session: str | None) -> LiveSession | None:
-    """The record of a run's process: by its pid, else by its session, because a program may start the CLI as another
-    process. Blocks: not for the event loop."""
+    """The record of a run's process: by its pid, else by its session or below that process, because a program may start
+    the CLI as another process. Blocks: not for the event loop."""
     observed = PROVIDERS[spec.provider].observed
     folders = observed.folders(spec.env) if observed is not None else None
     if observed is None or folders is None:
         return None
     content = read_record(os.path.join(folders.live, f"{pid}.json")) if pid is not None else None
     record = observed.live(content) if content else None
-    if record is not None:
+    # An earlier process with the same pid may have left its record.
+    if record is not None and record.pid == pid and (record.started is None or is_alive(record)):
         return record
-    return next((one for one in live_sessions(observed, folders) if one.session == session), None)
+    found = list(live_sessions(observed, folders))
+    named = next((one for one in found if one.session == session), None)
+    if named is not None or pid is None or not found:
+        return named
+    below = process_tree.below(pid)
+    return min((one for one in found if one.pid in below), key=lambda one: below[one.pid], default=None)
 
 
 class TerminalKeyboard:
