@@ -177,6 +177,9 @@ class TerminalRuns:
         """Record what the process does now, if the transcript does not tell of it in time."""
         run = self._journal.live[followed.id]
         if run.session_id is not None and record.session != run.session_id:
+            if not followed.lasts(record.session, self._loop.time()):  # The CLI still writes to the earlier one.
+                followed.look_later(self._loop, LASTING_SECONDS, self._look)
+                return
             named = {"session_id": record.session, "instead_of": run.session_id}
             await self._transcripts.stop(run.id, READ_SECONDS)
             await self._journal.write([run_event(run, "session", named)])
@@ -266,6 +269,8 @@ class _FollowedTerminal:
         self.finish: asyncio.TimerHandle | None = None
         self.helpers: set[str] = set()
         """Sub-agents at work."""
+        self._other: tuple[str, float] | None = None
+        """The session that the process has changed to, and since when."""
         self._sent = deque([_words(leaf.redactor.text(leaf.spec.prompt or ""))], REMEMBERED)
         """What was sent and is not in the transcript yet, as far as that is known."""
         self._typed: set[str] = set()
@@ -293,6 +298,12 @@ class _FollowedTerminal:
             return False
         self._typed.add(str(data["id"]))
         return True
+
+    def lasts(self, session: str, now: float) -> bool:
+        """Whether this other session is that of the process for a while already."""
+        if self._other is None or self._other[0] != session:
+            self._other = session, now
+        return now - self._other[1] >= LASTING_SECONDS
 
     def note_end(self) -> None:
         self.is_ending = True
