@@ -22,7 +22,7 @@ from hocket.keeper import files
 from hocket.model import Kind, Reason, Run, Spec, Status
 from hocket.providers.claude.team import terminal
 from hocket.sessions.run_identity import session_of
-from hocket.sessions.terminal import keyboard
+from hocket.sessions.terminal import keyboard, runs
 from hocket.workflows.request import ResumeRequest, StartRequest
 
 
@@ -194,10 +194,54 @@ def test_enter_waits_for_a_dialog_that_opens_behind_a_paste(scene: Scene, monkey
         place = str(runner.engine.directory(run))
         with pytest.raises(Conflict, match="a dialog is open"):
             await runner.engine.send(run, "another", "l")
+        await runner.engine.send(run, "hello", "k")  # again, because the response was lost
         assert not files.has_input(place, "enter:k")
         record.write_text(idle)
         await runner.said(run, "hello")
         assert files.has_input(place, "enter:k")
+
+    scene(act)
+
+
+def test_enter_waits_for_a_record_that_can_be_read(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.said(await runner.lead("begin"), "begin")
+        await until(lambda: _record(runner, run)["status"] == "idle", "the end of its turn")
+        record = runner.project.parent / f"user/.claude/sessions/{run.pid}.json"
+        idle = record.read_text()
+        await runner.engine.send(run, "hello", "k")
+        record.write_text("")
+        with pytest.raises(Conflict):
+            await runner.engine.send(run, "another", "l")
+        assert not files.has_input(str(runner.engine.directory(run)), "enter:k")
+        record.write_text(idle)
+        await runner.said(run, "hello")
+
+    scene(act)
+
+
+def test_answered_message_is_ahead_of_none(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.said(await runner.lead("begin"), "begin")
+        assert (await runner.engine.send(run, "first", "k")).ahead == 0
+        await runner.said(run, "first")
+        assert (await runner.engine.send(run, "second", "l")).ahead == 0
+        await runner.said(run, "second")
+
+    scene(act)
+
+
+def test_lead_is_not_ended_while_a_message_is_written(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SETTLE_SECONDS", 0.2)
+
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.lead("begin", session=False)
+        async with runner.engine._messages._input_lock(run):
+            await runner.said(run, "begin")
+            ending = asyncio.create_task(runner.runner.wait(run))
+            done, _ = await asyncio.wait([ending], timeout=2.0)
+            assert not done
+        assert (await ending).status is Status.DONE
 
     scene(act)
 

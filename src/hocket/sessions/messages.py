@@ -141,7 +141,7 @@ class Messages:
             now, conversation = self._require_input(run, to_messages=True)
             line = conversation.message(text)
             typing = self._keyboard(now, conversation)
-            if typing is not None:
+            if typing is not None and not await self._is_written(now, f"message:{key}"):
                 await typing.require_no_dialog()
             queue = self._queues.setdefault(run.id, _Queue())
             if now.status is Status.WAITING and run.id not in self.unread and queue.is_settled():
@@ -156,6 +156,15 @@ class Messages:
             if typing is not None:
                 typing.press_enter(key)
             return sent
+
+    async def _is_written(self, run: Run, id: str) -> bool:
+        """Whether a line is in a run's input file, from an earlier attempt."""
+        return await asyncio.to_thread(files.has_input, str(directory(self._home, run)), id)
+
+    def is_busy(self, run: Run) -> bool:
+        """Whether something is being written to a run's input now."""
+        lock = self._locks.get(run.id)
+        return lock is not None and lock.locked()
 
     def _recorded_at(self, run: Run, key: str) -> int:
         inputs = self._journal.read.events_of_type(run.id, "input")

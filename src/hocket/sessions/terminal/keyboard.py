@@ -109,7 +109,8 @@ class TerminalKeyboard:
 
     async def _press(self, name: str) -> None:
         await asyncio.sleep(PASTE_SECONDS)
-        await self._record_that(lambda record: not _has_dialog(record))
+        # The CLI writes its record in place: one that cannot be read may be that of a dialog.
+        await self._record_that(lambda record: record is not None and not record.has_dialog)
         with suppress(OSError):
             await asyncio.to_thread(files.append_input, self._place, name, self._terminal.enter)
             files.ring(self._place, files.BELL_INPUT)

@@ -208,6 +208,8 @@ class TerminalRuns:
                         followed.note_helper(event.data)
                     if event.type == "input" and event.run == name:
                         followed.note_input(event)
+                    if event.run == name:
+                        self._messages.note_output(name, [event])
                     if event.type == "question":
                         followed.look_later(self._loop, 2 * LASTING_SECONDS, self._look)
                     self._finish_later(followed)
@@ -239,7 +241,9 @@ class TerminalRuns:
     def _finish(self, followed: _FollowedTerminal) -> None:
         followed.finish = None
         record = followed.record
-        if self._is_over(followed) and record is not None and record.is_waiting and not record.has_dialog:
+        if self._messages.is_busy(followed.leaf.run):
+            self._finish_later(followed)
+        elif self._is_over(followed) and record is not None and record.is_waiting and not record.has_dialog:
             self._messages.end_input(followed.leaf.place, followed.terminal.goodbye)
             followed.note_end()
 
