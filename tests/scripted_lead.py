@@ -7,6 +7,8 @@ What a turn does follows from words in its prompt:
     helper   a sub-agent begins, and ends when the file ``go`` appears
     clear    it goes on in another session
     die      it prints why and exits with 3
+
+A session that it resumes is copied into its own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from world import Bin
 
 VERSION = "2.1.326 (Claude Code)"
 PROGRAM = r"""
-import json, os, re, select, sys, termios, time, tty, uuid
+import json, os, re, select, shutil, sys, termios, time, tty, uuid
+from datetime import datetime, timezone
 if "--version" in sys.argv:
     print("2.1.326 (Claude Code)")
     sys.exit(0)
@@ -34,7 +37,7 @@ def record(status):
 def write(kind, content, name=None, **more):
     line = {"type": kind, "uuid": str(uuid.uuid4()), "sessionId": session, "isSidechain": False, **more}
     line["message"] = {"role": kind, "id": "msg_" + uuid.uuid4().hex, "content": content, **more.pop("message", {})}
-    line["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    line["timestamp"] = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     with open(name or os.path.join(FOLDER, session + ".jsonl"), "a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -83,6 +86,9 @@ def turn(text):
     say("you said: " + text)
     record("idle")
 
+if "--resume" in sys.argv:
+    before = sys.argv[sys.argv.index("--resume") + 1]
+    shutil.copy(os.path.join(FOLDER, before + ".jsonl"), os.path.join(FOLDER, session + ".jsonl"))
 tty.setraw(0)
 sys.stdout.write("\x1b[?2004h\x1b[2J> ")
 sys.stdout.flush()

@@ -280,6 +280,9 @@ def test_ended_lead_is_resumed_in_a_terminal(scene: Scene) -> None:
         request = ResumeRequest(prompt="go on", session=True)
         resumed = await runner.engine.tasks.resume(runner.engine.find(run.id), request, None)
         assert (resumed.kind, resumed.resumed_from) == (Kind.LEAD, run.id)
-        await runner.said(resumed, "go on")
+        now = await runner.said(resumed, "go on")
+        events = await runner.runner.events(resumed)
+        said = [event["data"]["text"] for event in events if event["type"] == "text"]
+        assert (said, now.tokens) == (["you said: go on"], 15), "what was copied belongs to the first run"
 
     scene(act)

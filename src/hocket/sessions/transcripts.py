@@ -300,6 +300,8 @@ class _FollowedRun:
         self._positions = positions
         self._redactor = redactor
         self._newest = newest
+        self._since = run.created_at if run.resumed_from is not None else 0.0
+        """When its session began, as a copy of another one whose lines it has."""
         self._path: str | None = None
         self._files: dict[str, _File] = {}
         self._others: set[str] = set()
@@ -352,7 +354,7 @@ class _FollowedRun:
     def _add(self, path: str, helper: Helper | None) -> None:
         if path not in self._files:
             read = self._format.reader(helper, self._redactor)
-            self._files[path] = _File(path, read, self._positions.get(path), self._newest)
+            self._files[path] = _File(path, read, self._positions.get(path), self._newest, self._since)
 
     def _directories(self) -> dict[str, frozenset[str]]:
         """The directories in which the next file of interest would appear, and the names there; none for any name."""
@@ -371,9 +373,12 @@ class _FollowedRun:
 class _File:
     """One transcript: its reader, and how far it was read."""
 
-    def __init__(self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None) -> None:
+    def __init__(
+        self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None, since: float = 0.0
+    ) -> None:
         self.path = path
         self._read = read
+        self._since = since
         self._position = position or FilePosition(offset=_begin(path, newest))
         self._scanned = 0
 
@@ -393,8 +398,11 @@ class _File:
             return [_Piece(self, [], position, True)] if piece.more else []
         state, at, events = position.reader, 0.0, []
         for line in piece.lines:
-            state, said, written = self._read(state, line.head, line.whole_size)
+            after, said, written = self._read(state, line.head, line.whole_size)
             at = written or at
+            if 0 < at < self._since:
+                continue  # It was copied from the session that this one continues, and is recorded there.
+            state = after
             events += [TranscriptEvent(kind, data, at) for kind, data in said]
         tail = _tail(self.path, piece)
         return [_Piece(self, events, FilePosition(piece.offset, len(tail), zlib.crc32(tail), state), piece.more)]
