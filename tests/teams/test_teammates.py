@@ -211,7 +211,6 @@ def test_limit_of_teammates_is_checked_and_reported(home: Path, project: Path) -
             lead = await at.start()
             at.files.team(lead, "alice")
             await at.statuses(lead, alice="active")
-            at.engine.check_teammate(lead, "alice")
             at.engine.check_teammate(lead, "bob")
             with pytest.raises(LimitReached, match="limit of 2"):
                 at.engine.check_teammate(lead, "carol")
@@ -222,6 +221,28 @@ def test_limit_of_teammates_is_checked_and_reported(home: Path, project: Path) -
             at.files.team(lead, "alice")
             await at.statuses(lead, alice="active", bob="stopped", carol="stopped")
             at.engine.check_teammate(lead, "dora")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-45")
+def test_teammates_with_the_same_name_all_count(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, max_teammates_per_lead=3) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            await at.statuses(lead, alice="active")
+            at.engine.check_teammate(lead, "alice")
+            at.engine.check_teammate(lead, "alice")
+            with pytest.raises(LimitReached):
+                at.engine.check_teammate(lead, "alice")
+            at.files.team(lead, "alice", "alice-2")
+            await at.statuses(lead, **{"alice": "active", "alice-2": "active"})
+            with pytest.raises(LimitReached):
+                at.engine.check_teammate(lead, "alice")
+            at.files.team(lead, "alice-2")
+            await at.statuses(lead, **{"alice": "stopped", "alice-2": "active"})
+            at.engine.check_teammate(lead, "bob")
 
     asyncio.run(scene())
 
