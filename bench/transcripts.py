@@ -28,7 +28,7 @@ from hocket.redaction import NO_SECRETS
 from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.journal import Journal
 from hocket.sessions.transcripts import Transcripts, _File, last_events
-from hocket.store import Committed, NewRun, open_store
+from hocket.store import Committed, FilePosition, NewRun, open_store
 
 LINES, LINE_BYTES = 200_000, 500
 FOLLOWED = 500
@@ -77,7 +77,7 @@ def parsing() -> Iterator[Figure]:
         size = path.stat().st_size
 
         def parse() -> int:
-            file, events = _File(str(path), _format().reader(None, NO_SECRETS), None, None), 0
+            file, events = _File(str(path), _format().reader(None, NO_SECRETS), FilePosition(), 0.0), 0
             while pieces := file.next_piece(LONGEST_LINE):
                 file.go_on(pieces[0].position)
                 events += len(pieces[0].events)

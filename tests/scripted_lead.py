@@ -7,6 +7,8 @@ What a turn does follows from words in its prompt:
     helper   a sub-agent begins, and ends when the file ``go`` appears
     clear    it goes on in another session
     die      it prints why and exits with 3
+
+A session that it resumes is copied into its own.
 """
 
 from __future__ import annotations

@@ -295,16 +295,17 @@ for flags, call in (((), calls[0]), ((), calls[1]), ((), helper), (("--always",)
 def test_teammates_are_limited_and_never_become_runs(hocket: Hocket, home: Path, agent: Bin) -> None:
     agent("starter", STARTER)
     agent("worker", "print('worked')")
-    with patched_server(home):
-        done = hocket("run", "starter")
-        first, second, helper, delegating, delegated = map(json.loads, done.stdout.splitlines())
-        assert (first, helper, delegating) == ("", "", "")
-        assert second == (
-            "Hocket did not allow the teammate second (limit): the limit of 1 teammates is reached"
-            " (max_teammates_per_lead)"
+    (home / "config.toml").write_text("[limits]\nmax_teammates_per_lead = 1\n")
+    done = hocket("run", "starter")
+    first, second, helper, delegating, delegated = map(json.loads, done.stdout.splitlines())
+    assert (first, helper) == ("", "")
+    for told, name in ((second, "second"), (delegating, "first")):
+        assert told.startswith(
+            f"Hocket did not allow the teammate {name} (limit): teammates: run 2 has 1, which is the"
         )
-        assert delegated.startswith("Not an error: Hocket has started worker as run ")
-        assert [run["agent"] for run in hocket.runs()].count("worker") == 1
+        assert "max_teammates_per_lead" in told
+    assert delegated.startswith("Not an error: Hocket has started worker as run ")
+    assert [run["agent"] for run in hocket.runs()].count("worker") == 1
 
 
 def test_unchecked_teammate_is_denied() -> None:

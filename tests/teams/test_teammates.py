@@ -170,6 +170,26 @@ def test_usage_of_teammates_counts_once_and_at_once(home: Path, project: Path) -
     asyncio.run(scene())
 
 
+@pytest.mark.req("S5-44")
+def test_usage_of_teammates_is_kept_by_the_next_server(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, stop=False) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            await at.statuses(lead, alice="active")
+            at.files.transcript(lead, said("mine", tokens=100, side=False))
+            at.follow(lead)
+            at.files.teammate(lead, "alice", said("hers", tokens=30))
+            await until(lambda: at.engine.find(lead.id).tokens == 130, "the usage of both")
+        async with leads(home, project) as at:
+            at.files.transcript(lead, said("again", tokens=7, side=False))
+            at.follow(lead)
+            await at.count(lead, "text", 2)
+            assert at.engine.find(lead.id).tokens == 137
+
+    asyncio.run(scene())
+
+
 def test_token_budget_of_a_lead_stops_it_for_its_teammates(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with leads(home, project) as at:
@@ -191,7 +211,6 @@ def test_limit_of_teammates_is_checked_and_reported(home: Path, project: Path) -
             lead = await at.start()
             at.files.team(lead, "alice")
             await at.statuses(lead, alice="active")
-            at.engine.check_teammate(lead, "alice")
             at.engine.check_teammate(lead, "bob")
             with pytest.raises(LimitReached, match="limit of 2"):
                 at.engine.check_teammate(lead, "carol")
@@ -202,6 +221,28 @@ def test_limit_of_teammates_is_checked_and_reported(home: Path, project: Path) -
             at.files.team(lead, "alice")
             await at.statuses(lead, alice="active", bob="stopped", carol="stopped")
             at.engine.check_teammate(lead, "dora")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-45")
+def test_teammates_with_the_same_name_all_count(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, max_teammates_per_lead=3) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            await at.statuses(lead, alice="active")
+            at.engine.check_teammate(lead, "alice")
+            at.engine.check_teammate(lead, "alice")
+            with pytest.raises(LimitReached):
+                at.engine.check_teammate(lead, "alice")
+            at.files.team(lead, "alice", "alice-2")
+            await at.statuses(lead, **{"alice": "active", "alice-2": "active"})
+            with pytest.raises(LimitReached):
+                at.engine.check_teammate(lead, "alice")
+            at.files.team(lead, "alice-2")
+            await at.statuses(lead, **{"alice": "stopped", "alice-2": "active"})
+            at.engine.check_teammate(lead, "bob")
 
     asyncio.run(scene())
 

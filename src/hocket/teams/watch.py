@@ -111,7 +111,7 @@ class TeamWatch:
         """Raise if a lead may have no further teammate with this name."""
         lead = self._leads.get(run.id)
         state = lead.state if lead is not None and lead.is_loaded else self.team(run)
-        self._limit.check(run, name, [data["name"] for data in state.present.values()])
+        self._limit.check(run, name, len(state.present))
 
     # --- Commits ---
 
