@@ -48,8 +48,7 @@ class TeamUsage:
             return events
         if run.teammate is not None:
             return [*events, *(self._of_lead(run, used) if lead_is_followed else ())]
-        if (lead := self._leads.get(run.id)) is None:
-            return events
+        lead = self._leads.get(run.id) or self._load(run)
         return [self._completed(lead, event) if event.type == "usage" else event for event in events]
 
     def _of_lead(self, teammate: Run, used: Sequence[Event]) -> list[Event]:
