@@ -51,19 +51,19 @@ SLEEPER = "import signal; signal.pause()"
 SERVER = """
 import asyncio, sys
 from hocket.cli import main
-from hocket.engine import Engine
 from hocket.errors import LimitReached
 from hocket.sessions.messages import Messages
+from hocket.teams.watch import TeamWatch
 record = Messages._record_question
 async def record_and_close(self, run, asked, key):
     question = await record(self, run, asked, key)
-    await self.close_hook_questions(run, float("inf"))
+    await self.close_hook_questions(run, {question})
     return question
 Messages._record_question = record_and_close
 def check_teammate(self, run, name):
     if name != "first":
         raise LimitReached("the limit of 1 teammates is reached (max_teammates_per_lead)")
-Engine.check_teammate = check_teammate
+TeamWatch.check_teammate = check_teammate
 sys.exit(main(["serve"]))
 """
 """A server where a person at the terminal is quicker than every other answer, and where a team has one teammate."""

@@ -210,7 +210,7 @@ def test_agent_question_is_answered_by_its_chain(home: Path, project: Path) -> N
     asyncio.run(scene())
 
 
-def test_answer_at_the_terminal_closes_older_questions_of_hooks(home: Path, project: Path, agent: Bin) -> None:
+def test_answer_at_the_terminal_closes_questions_of_hooks(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", SLEEPER)
 
     async def scene() -> None:
@@ -220,21 +220,20 @@ def test_answer_at_the_terminal_closes_older_questions_of_hooks(home: Path, proj
             call = {"tool": "Bash", "input": {"command": "make"}, "suggestions": []}
             first, own = await engine.ask_by_hook(run, call), await engine.ask(run, "Which?")
             second = await engine.ask_by_hook(run, call)
-            last = engine.find(run.id).open_questions[-1]["asked_at"]
-            await engine.close_hook_questions(run, last)
+            await engine.close_hook_questions(run, {first, own})
             assert [one["id"] for one in engine.find(run.id).open_questions] == [own, second]
             said = engine.question(run, first)
             assert (said["answered"], said["allow"], said["answer"], said["by"]) == (True, None, None, "terminal")
             with pytest.raises(Conflict, match=f"question {first} of .* already been answered at the terminal"):
                 await engine.answer(run, first, True, None, "me")
             before = engine.applied_seq
-            await engine.close_hook_questions(run, last)
+            await engine.close_hook_questions(run, {first})
             assert engine.applied_seq == before
             await engine.answer(run, second, True, None, "me")
-            await engine.close_hook_questions(run, float("inf"))
+            await engine.close_hook_questions(run, {first, second})
             assert engine.question(run, second)["allow"] is True
             assert [one["id"] for one in engine.find(run.id).open_questions] == [own]
             await stop_all(engine)
-            await engine.close_hook_questions(engine.find(run.id), float("inf"))
+            await engine.close_hook_questions(engine.find(run.id), {second})
 
     asyncio.run(scene())

@@ -246,6 +246,27 @@ def test_lead_is_not_ended_while_a_message_is_written(scene: Scene, monkeypatch:
     scene(act)
 
 
+def test_question_of_a_teammate_waits_for_its_dialog(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.said(await runner.lead("begin", on_question="ask"), "begin")
+        await until(lambda: _record(runner, run)["status"] == "idle", "the end of its turn")
+        call = {"tool": "Bash", "input": {"command": "make"}, "suggestions": []}
+        teammates = await runner.engine.ask_by_hook(run, {**call, "agent": "alice"})
+        await runner.engine.ask_by_hook(run, call)
+        after = await runner.seen(run, lambda now: len(now.open_questions) == 1)
+        assert [one["id"] for one in after.open_questions] == [teammates], "the lead's own was answered before"
+        record = runner.project.parent / f"user/.claude/sessions/{run.pid}.json"
+        idle = record.read_text()
+        record.write_text(idle.replace('"idle"', '"waiting"'))
+        with pytest.raises(Conflict, match="asks a question"):
+            await runner.engine.send(run, "hello", "k")
+        record.write_text(idle)
+        await runner.seen(run, lambda now: not now.open_questions)
+        assert runner.engine.question(run, teammates)["by"] == "terminal"
+
+    scene(act)
+
+
 def test_paste_of_a_dead_server_is_sent_by_the_next(home: Path, project: Path, user: Path, agent: Bin) -> None:
     install_lead(agent)
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +53,11 @@ QUOTED = 200
 
 
 _decoder = msgspec.json.Decoder(Spec)
+
+
+def hook_questions(run: Run) -> list[Mapping[str, Any]]:
+    """The open questions of a run that its hooks have asked."""
+    return [one for one in run.open_questions if one.get("via") == HOOK]
 
 
 def takes_messages(spec: Spec) -> bool:
@@ -233,12 +238,11 @@ class Messages:
             await self._journal.write(events, durable=True)
         return identity
 
-    async def close_hook_questions(self, run: Run, asked_before: float) -> None:
-        """Close the questions of hooks that are older than this time, because they were answered at the terminal."""
+    async def close_hook_questions(self, run: Run, names: Collection[str]) -> None:
+        """Close those of these questions of hooks that are open, because they were answered at the terminal."""
         async with self._input_lock(run):
             now = self._journal.live.get(run.id)
-            open_ones = [one for one in now.open_questions if one.get("via") == HOOK] if now is not None else []
-            closed = [one["id"] for one in open_ones if one["asked_at"] < asked_before]
+            closed = [one["id"] for one in hook_questions(now) if one["id"] in names] if now is not None else []
             # Whether it was allowed there is not known.
             answers = [{"id": name, "allow": None, "text": None, "by": TERMINAL} for name in closed]
             if answers:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.journal import Journal, run_event
 from hocket.sessions.leaf import Leaf
-from hocket.sessions.messages import Messages
+from hocket.sessions.messages import Messages, hook_questions
 from hocket.sessions.observed.discovery import state_of
 from hocket.sessions.terminal.keyboard import TerminalKeyboard, session_record
 from hocket.sessions.transcripts import Transcripts, nearest_directory
@@ -33,6 +33,8 @@ HELPER_SECONDS = 600.0
 """The same while a sub-agent is at work: it may run a long command, or have been ended without a word."""
 LASTING_SECONDS = 1.0
 """A state of the record that lasts this long counts even if the transcript does not tell of it."""
+DIALOG_SECONDS = 60.0
+"""How long the question of a teammate waits for its dialog, which the CLI opens some seconds after its hook."""
 REMEMBERED = 20
 """Messages that are expected in the transcript."""
 RECOGNISED = 1000
@@ -184,19 +186,28 @@ class TerminalRuns:
             await self._transcripts.stop(run.id, READ_SECONDS)
             await self._journal.write([run_event(run, "session", named)])
             self._follow_transcript(followed)
+        await self._close_questions(followed, record)
         if followed.record != record:
-            if not record.has_dialog and record.changed_at is not None:
-                await self._messages.close_hook_questions(run, record.changed_at)
             followed.record, followed.recorded_at = record, self._loop.time()
             followed.look_later(self._loop, LASTING_SECONDS, self._look)
             self._finish_later(followed)
         elif self._loop.time() - followed.recorded_at >= LASTING_SECONDS:
-            if not record.has_dialog:  # A person may have answered before the hook had asked.
-                await self._messages.close_hook_questions(run, time.time() - LASTING_SECONDS)
             run = self._journal.live[followed.id]
+            if hook_questions(run) and not record.has_dialog:
+                followed.look_later(self._loop, LASTING_SECONDS, self._look)
             if run.status is not state_of(record) and not run.open_questions:
                 state = {"session_id": run.session_id, "status": state_of(record)}
                 await self._journal.write([run_event(run, "session", state)])
+
+    async def _close_questions(self, followed: _FollowedTerminal, record: LiveSession) -> None:
+        """Close the questions of hooks that were answered in a dialog."""
+        run = self._journal.live[followed.id]
+        idle = {one.agent for one in self._team(run.id) if one.status is not Status.RUNNING}
+        if over := followed.answered(hook_questions(run), idle, record, time.time(), self._loop.time()):
+            await self._messages.close_hook_questions(run, over)
+
+    def _team(self, lead: str) -> list[Run]:
+        return [one for one in self._journal.live.values() if one.parent == lead and one.teammate is not None]
 
     # The end of the work
 
@@ -235,8 +246,7 @@ class TerminalRuns:
         run = self._journal.live.get(followed.id)
         if run is None or run.status is not Status.WAITING or run.open_questions:
             return False
-        team = (one for one in self._journal.live.values() if one.parent == run.id and one.teammate is not None)
-        return not any(one.status is Status.RUNNING for one in team)
+        return not any(one.status is Status.RUNNING for one in self._team(run.id))
 
     def _finish(self, followed: _FollowedTerminal) -> None:
         followed.finish = None
@@ -263,6 +273,10 @@ class _FollowedTerminal:
         self.keyboard = keyboard
         self.record: LiveSession | None = None
         self.recorded_at = 0.0
+        self.dialog_at = 0.0
+        """When a dialog was last seen; Unix time."""
+        self.asked_in_dialog: set[str] = set()
+        """The questions that were open while the present dialog, or the last one, was."""
         self.watched: tuple[str, str] | None = None
         """The folder that is watched, and the name there."""
         self.is_changed = False
@@ -279,6 +293,35 @@ class _FollowedTerminal:
         """What was sent and is not in the transcript yet, as far as that is known."""
         self._typed: set[str] = set()
         """Inputs that were typed by a person at the terminal."""
+
+    def answered(
+        self, asked: Sequence[Mapping[str, Any]], idle: Container[str], record: LiveSession, now: float, at: float
+    ) -> set[str]:
+        """The open questions of hooks that were answered at the terminal, by a new or repeated look at the record.
+
+        The dialog of a lead opens before its hook asks, that of a teammate some time after. So without a dialog the
+        lead's own question was answered, but that of a teammate only if it was the one of a dialog that has closed, or
+        if the teammate is ``idle``.
+        """
+        had_dialog = self.record is not None and self.record.has_dialog
+        if record.has_dialog:
+            self.asked_in_dialog = {one["id"] for one in asked} | (self.asked_in_dialog if had_dialog else set())
+        if record.has_dialog or had_dialog:
+            self.dialog_at = now
+        if record.has_dialog or not asked:
+            return set()
+        if record != self.record:
+            since = record.changed_at or 0.0
+        else:
+            since = now - LASTING_SECONDS if at - self.recorded_at >= LASTING_SECONDS else 0.0
+        over = {one["id"] for one in asked if one.get("agent") is None and one["asked_at"] < since}
+        if had_dialog and len(asked) == 1 and self.asked_in_dialog == {asked[0]["id"]}:
+            over |= self.asked_in_dialog
+        for one in asked:
+            limit = SETTLE_SECONDS if one.get("agent") in idle else DIALOG_SECONDS
+            if now - max(one["asked_at"], self.dialog_at) >= limit:
+                over.add(one["id"])
+        return over
 
     def note_helper(self, data: Mapping[str, Any]) -> None:
         if "team" not in data:
