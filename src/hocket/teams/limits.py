@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+
 from hocket.errors import LimitReached
 from hocket.model import Run
 

@@ -89,7 +89,7 @@ def _content(folder: int, name: str, limit: int) -> bytes | None:
 
 
 class TeamFiles:
-    """The files of the team that a process leads. It may have had several sessions: the team stays that of the first."""
+    """The files of the team that a process leads, which may have had several sessions."""
 
     def __init__(self, provider: Provider, teams: Teams, folders: TeamFolders, mask: Mask) -> None:
         self._teams = teams
@@ -108,7 +108,9 @@ class TeamFiles:
     def look(
         self, sessions: Sequence[str], transcript: str | None, parts: Collection[str], *, thorough: bool = True
     ) -> Look:
-        """Look at some parts of the team of one of these sessions. Without ``thorough``, a large folder in which nothing came or went is left out.
+        """Look at some parts of the team of one of these sessions.
+
+        Without ``thorough``, a large folder in which nothing came or went is left out.
         """
         config = self._config_of(sessions) if CONFIG in parts or self.team is None else None
         messages = self._messages(self.team) if INBOXES in parts and self.team else None
