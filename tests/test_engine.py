@@ -61,6 +61,24 @@ def test_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> No
     asyncio.run(scene())
 
 
+@pytest.mark.req("S5-16")
+@pytest.mark.parametrize(("code", "status"), [(0, Status.DONE), (3, Status.FAILED)])
+def test_run_without_team_ends_by_its_exit_code(
+    home: Path, project: Path, agent: Bin, code: int, status: Status
+) -> None:
+    agent("quick", f"raise SystemExit({code})")
+
+    async def scene() -> None:
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("quick")
+            ended = await runner.wait(run)
+            assert (run.status, ended.status, ended.waiting_since) == (Status.STARTING, status, None)
+            types = [event["type"] for event in await runner.events(run)]
+            assert (types[:2], types[-1]) == (["run.created", "run.started"], "run.ended")
+
+    asyncio.run(scene())
+
+
 def test_steady_output_is_read_while_written(home: Path, project: Path, agent: Bin) -> None:
     agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
 

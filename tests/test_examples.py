@@ -266,3 +266,14 @@ def test_example_chains_have_descriptions_and_known_placeholders(home: Path) -> 
         for step in chain.steps:
             assert set(placeholders(step.prompt or "")) <= {"task", "previous.result"}
     json.loads((EXAMPLES / "forge/chains.json").read_text())
+
+
+@pytest.mark.req("S5-48")
+def test_guide_of_teams_says_what_is_not_possible() -> None:
+    guide = (ROOT / "docs/guides/teams.md").read_text()
+    limits = guide.partition("\n## Limits\n")[2]
+    assert "none of them can be resumed" in limits
+    assert "the team is lost" in limits
+    pages = [page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))]
+    denial = r"(?i)teams? (is|are) not supported|not support(ed)? (agent )?teams"
+    assert not [found for page in pages for found in re.findall(denial, page)]

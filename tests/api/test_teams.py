@@ -41,6 +41,13 @@ def test_teammate_has_the_documented_names() -> None:
     }
 
 
+@pytest.mark.req("S5-27", "S5-28", "S5-29")
+def test_optional_names_are_absent_when_there_is_nothing() -> None:
+    mate = {"name": "a", "agent_id": "a@t", "team_lead_id": "r", "team_name": "t", "status": "idle", "run": "r2"}
+    assert "currentTask" not in sent(teammate_out({**mate, "current_task": None}))
+    assert "owner" not in sent(team_task_out({"id": "1", "status": "pending", "owner": None}))
+
+
 @pytest.mark.req("S5-29")
 def test_shared_task_has_the_documented_names() -> None:
     known = {"id": "3", "subject": "Write", "description": None, "status": "in_progress", "owner": "alice"}

@@ -13,6 +13,7 @@ from hocket.cli import access, team
 from hocket.cli.format import display_width, status_label
 from hocket.cli.runs import lead_mark, ps_table
 from hocket.cli.team import team_lines
+from hocket.errors import Conflict
 
 pytestmark = pytest.mark.shared_server
 LONG = "a very long text that does not fit into any table of eighty columns, and goes on and on " * 2
@@ -93,6 +94,8 @@ class Server:
         if method == "GET":
             return self.rows
         self.cleaned.append(path)
+        if "r0" in path:
+            raise Conflict("process 7 still leads team session-0")
         return {"run": "r1", "teams": ["session-1"], "moved": [], "trash": ["/h/trash/r1-session-1"]}
 
 
@@ -120,6 +123,15 @@ def test_exact_paths_are_shown_before_anything_is_moved(left: Server, capsys: py
 def test_cleaning_with_yes_names_each_run_once(left: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert clean(yes=True) == 0
     assert left.cleaned == ["/api/teams/orphans/r1/clean"]
+    assert capsys.readouterr().out.endswith("moved to /h/trash/r1-session-1\n")
+
+
+@pytest.mark.req("S5-41")
+def test_refused_team_does_not_keep_others_from_being_cleaned(left: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    left.rows.insert(0, {**left.rows[0], "run": "r0", "team": "session-0"})
+    with pytest.raises(Conflict, match="still leads"):
+        clean(yes=True)
+    assert left.cleaned == ["/api/teams/orphans/r0/clean", "/api/teams/orphans/r1/clean"]
     assert capsys.readouterr().out.endswith("moved to /h/trash/r1-session-1\n")
 
 

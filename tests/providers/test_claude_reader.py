@@ -713,6 +713,7 @@ def test_unknown_line_is_raw_and_changes_nothing(odd: bytes, kind: str | None) -
     assert state == before
 
 
+@pytest.mark.req("S5-04")
 def test_unknown_block_is_raw_beside_known_ones() -> None:
     said = said_by([assistant(text("a"), {"type": "hologram"}, 7)])
     assert [kind for kind, _data in said][-3:] == ["text", "raw", "raw"]

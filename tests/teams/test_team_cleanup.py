@@ -15,6 +15,7 @@ from hocket.keeper import platform
 from hocket.model import Run, Status
 from hocket.providers import PROVIDERS
 from hocket.providers.base import TeamFolders
+from hocket.sessions.journal import run_event
 from hocket.sessions.run_identity import session_of
 from hocket.teams import trash
 
@@ -120,6 +121,39 @@ def test_link_in_place_of_a_team_is_not_followed(home: Path, project: Path) -> N
             assert removed["moved"] == [str(at.files.teams / team)]
             assert (at.files.root / "kept/1.json").is_file()
             assert (at.files.tasks / team).is_symlink()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-23", "S5-38")
+def test_team_is_kept_and_cleaned_up_after_its_lead_changed_session(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project) as at:
+            lead, team = await lead_with_team(at)
+            now = "0f0e0d0c-6277-4c51-abf5-1aa1cbe20e8a"
+            await at.engine._journal.write([run_event(lead, "session", {"session_id": now})])
+            at.files.team(lead, "alice", "bob")
+            at.files.write(at.files.tasks / "session-0f0e0d0c" / ".session-list", team)
+            await at.statuses(lead, alice="active", bob="active")
+            await at.engine.stop(lead)
+            await until(lambda: not list((home / "teams").iterdir()), "the record to be removed")
+            moved = [path for one in at.events(lead, "team.removed") for path in one["moved"]]
+            own = [str(at.files.teams / team), str(at.files.tasks / team)]
+            assert moved == [*own, str(at.files.tasks / "session-0f0e0d0c")]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-38")
+def test_tasks_are_moved_of_a_team_that_no_server_has_seen(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project, stop=False) as at:
+            lead = await at.start()
+            at.files.task(team := f"session-{session_of(lead.id)[:8]}", "1")
+            at.let_end(lead)
+        async with leads(home, project) as at:
+            (removed,) = await at.count(lead, "team.removed", 1)
+            assert removed["moved"] == [str(at.files.tasks / team)]
 
     asyncio.run(scene())
 

@@ -13,6 +13,7 @@ from teams.team_home import Leads, config, leads, message, sent, until
 
 from hocket.model import Run, Status
 from hocket.sessions.run_identity import session_of
+from hocket.teams.watch import SCAN_EVERY
 
 
 async def open_team(at: Leads, *names: str) -> tuple[Run, str]:
@@ -249,6 +250,42 @@ def test_torture_of_large_folders_records_each_change_once(home: Path, project: 
             await until(lambda: at.engine.find(lead.id).open_tasks == 9_999, "the change")
             assert len(at.events(lead, "message")) == 1_065
             assert len(at.events(lead, "task.changed")) == 10_001
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-18")
+def test_changes_are_found_without_any_notification(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        assert 2 <= SCAN_EVERY <= 3
+        async with leads(home, project) as at:
+            lead, team = await open_team(at, "alice")
+            at.files.task(team, "1")
+            await at.count(lead, "task.changed", 1)
+            watch = at.engine._teams
+            await until(lambda: watch._leads[lead.id].task is None, "the end of a look")
+            watch._watcher.unwatch(watch._leads[lead.id])
+            at.files.task(team, "1", "completed")
+            assert [one["status"] for one in await at.count(lead, "task.changed", 2)] == ["pending", "completed"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-40")
+def test_team_is_not_looked_at_after_the_end_of_its_lead(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project) as at:
+            lead, team = await open_team(at, "alice")
+            await at.statuses(lead, alice="active")
+            await at.end(lead)
+            await at.count(lead, "team.removed", 1)
+            watch = at.engine._teams
+            assert lead.id not in watch._leads
+            before = len(at.events(lead, "task.changed", "member"))
+            at.files.team(lead, "alice", "bob")
+            at.files.task(team, "1")
+            await until(lambda: watch._timer is None, "the end of the scans")
+            assert len(at.events(lead, "task.changed", "member")) == before
 
     asyncio.run(scene())
 

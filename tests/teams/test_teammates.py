@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,27 @@ def test_teammates_of_a_lead_that_ended_without_server_are_ended(home: Path, pro
                 await at.engine.wait(at.runs(lead)[0])
             (run,) = at.runs(lead)
             assert (run.status, [one["text"] for one in at.events(run, "text")]) == (Status.STOPPED, ["one"])
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S5-42")
+def test_lost_lead_says_that_its_team_is_lost(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            await at.statuses(lead, alice="active")
+            at.follow(lead)
+            at.files.transcript(lead, said("begun", side=False))
+            await at.count(lead, "text", 1)
+            process = (await at.engine.evidence(lead))["process"]
+            os.kill(process["keeper"], signal.SIGKILL)
+            ended = await at.runner.wait(lead)
+            resume = f"its session goes on with: hocket resume {lead.number}"
+            assert (ended.status, ended.error) == (Status.LOST, f"its keeper was killed; its team is lost; {resume}")
+            await at.statuses(lead, alice="stopped")
+            await until(lambda: at.runs(lead)[0].ended, "the end of alice")
 
     asyncio.run(scene())
 

@@ -166,6 +166,23 @@ def test_lead_of_later_version_has_a_terminal(ground: Ground, version: str) -> N
     assert not ground.spec().has_terminal
 
 
+@pytest.mark.req("S5-06", "S5-07")
+def test_only_a_lead_has_a_terminal_and_others_print_json(ground: Ground) -> None:
+    printed = ("--output-format", "stream-json")
+    in_print_mode = ground.spec(agent_teams=True)
+    assert in_print_mode.stdin == "lines"
+    ground.claude(TERMINAL)
+    lead, other = ground.spec(agent_teams=True), ground.spec()
+    for spec in (in_print_mode, other):
+        at = spec.argv.index(printed[0])
+        assert spec.argv[at : at + 2] == printed
+    assert (lead.stdin, printed[0] in lead.argv, "--print" in lead.argv, "-p" in lead.argv) == (
+        "terminal",
+        *[False] * 3,
+    )
+    assert ground.spec(agent="tool").stdin == "empty"
+
+
 def test_resumed_lead_keeps_its_team(ground: Ground) -> None:
     sessions = PROVIDERS["claude"].sessions
     assert sessions is not None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 
-class TeammateOut(Struct, rename="camel"):
+class TeammateOut(Struct, rename="camel", kw_only=True):
     """A member of a team, other than its lead."""
 
     name: str
@@ -18,8 +18,8 @@ class TeammateOut(Struct, rename="camel"):
     """The run of the lead."""
     team_name: str
     status: Literal["active", "idle", "stopped"]
-    current_task: str | None
-    """The subject of the shared task that it works on."""
+    current_task: str | UnsetType = UNSET
+    """The subject of the shared task that it works on; absent if there is none."""
     run: str | None
     """Its own run, below that of the lead."""
     agent: str | None
@@ -27,14 +27,15 @@ class TeammateOut(Struct, rename="camel"):
     model: str | None
 
 
-class TeamTaskOut(Struct, rename="camel"):
+class TeamTaskOut(Struct, rename="camel", kw_only=True):
     """A task that a team shares."""
 
     id: str
     subject: str
     description: str
     status: Literal["pending", "in_progress", "completed"]
-    owner: str | None
+    owner: str | UnsetType = UNSET
+    """Who works on it; absent if it is given to none."""
     blocks: list[str]
     """The tasks that wait for this one."""
     blocked_by: list[str]
@@ -63,7 +64,7 @@ class CleanedTeamOut(Struct):
 def teammate_out(data: Mapping[str, Any]) -> TeammateOut:
     """Return a teammate of the engine as JSON."""
     fields: dict[str, Any] = {name: data.get(name) for name in TeammateOut.__struct_fields__}
-    return TeammateOut(**fields)
+    return TeammateOut(**_without_null(fields, "current_task"))
 
 
 def team_task_out(data: Mapping[str, Any]) -> TeamTaskOut:
@@ -71,4 +72,8 @@ def team_task_out(data: Mapping[str, Any]) -> TeamTaskOut:
     fields: dict[str, Any] = {name: data.get(name) for name in TeamTaskOut.__struct_fields__}
     fields |= {name: str(fields[name] or "") for name in ("id", "subject", "description")}
     fields |= {name: [str(one) for one in fields[name] or ()] for name in ("blocks", "blocked_by")}
-    return TeamTaskOut(**fields)
+    return TeamTaskOut(**_without_null(fields, "owner"))
+
+
+def _without_null(fields: Mapping[str, Any], optional: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != optional or value is not None}

@@ -10,6 +10,7 @@ from hocket.cli import access
 from hocket.cli.format import format_table, short_count, truncate
 from hocket.cli.usage import FLAG, JSON, RUNS, Argument, ArgumentError, Option, command
 from hocket.client import Client, quote
+from hocket.errors import HocketError
 from hocket.views.names import agent_name
 from hocket.views.text import one_line, strip_controls
 
@@ -63,6 +64,7 @@ def _show(client: Client, ref: str, as_json: bool) -> None:
         access.snake_keys(client.request("GET", f"{path}/{name}")) for name in ("teammates", "team-tasks")
     )
     runs = {child["id"]: child for child in run["children"]}
+    tasks = [{"owner": None, **one} for one in tasks]
     teammates = [_with_run(one, runs.get(one["run"], {})) for one in teammates]
     if as_json:
         access.write_json({"run": run["id"], "teammates": teammates, "tasks": tasks})
@@ -70,11 +72,13 @@ def _show(client: Client, ref: str, as_json: bool) -> None:
         access.write_lines(strip_controls(line) for line in team_lines(teammates, tasks, access.terminal_width()))
     else:
         print(f"Run {run['number']} has no teammates and no shared tasks.", file=sys.stderr)
+    if run["status"] == "lost" and not as_json:
+        print(strip_controls(one_line(f"Run {run['number']} is lost: {run['error']}")), file=sys.stderr)
 
 
 def _with_run(teammate: Row, run: Mapping[str, Any]) -> Row:
     """A teammate with the facts of its own run."""
-    return {**teammate, "number": run.get("number"), "tokens": run.get("tokens")}
+    return {"current_task": None, **teammate, "number": run.get("number"), "tokens": run.get("tokens")}
 
 
 def team_lines(teammates: Sequence[Row], tasks: Sequence[Row], columns: int | None) -> list[str]:
@@ -148,11 +152,24 @@ def _clean(client: Client, rows: Sequence[Row], *, yes: bool, as_json: bool) -> 
     if rows and not yes and not access.confirm(f"Move what is left of {teams} to the trash?"):
         return DECLINED
     runs = dict.fromkeys(row["run"] for row in rows)
-    done: list[Row] = [client.request("POST", f"/api/teams/orphans/{quote(run)}/clean", {}) for run in runs]
+    done, refusals = list[Row](), list[HocketError]()
+    for run in runs:
+        try:
+            done.append(client.request("POST", f"/api/teams/orphans/{quote(run)}/clean", {}))
+        except HocketError as error:  # The others can be cleaned up all the same.
+            refusals.append(error)
+    _print_cleaned(done, as_json=as_json, yes=yes)
+    for refusal in refusals[1:]:
+        print(f"hocket: {strip_controls(one_line(refusal.message))}", file=sys.stderr)
+    if refusals:
+        raise refusals[0]
+    return 0
+
+
+def _print_cleaned(done: Sequence[Row], *, as_json: bool, yes: bool) -> None:
     if as_json:
         if yes:
             access.write_json(done)
-        return 0
+        return
     for one in done:
         access.write_lines(strip_controls(f"moved to {one_line(folder)}") for folder in one["trash"])
-    return 0

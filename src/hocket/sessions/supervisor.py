@@ -526,7 +526,7 @@ class Supervisor:
         events, offsets, _more = await self._ingest.read_rest(leaf)
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
         events += await self._end_jobs(leaf)
-        error = leaf.forced or _why_lost(leaf.place)
+        error = (leaf.forced or _why_lost(leaf.place)) + _lost_team(leaf, self._journal.live[leaf.id])
         if await self._ingest.end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra):
             self._forget(leaf)
 
@@ -560,6 +560,14 @@ def _initial_files(spec: Spec) -> dict[str, bytes]:
     contents = {name: content.encode() for name, content in spec.files.items()} | first_input(spec)
     has_file = spec.stdin == "file" or not agent_variables.is_in_variable(spec.prompt)
     return contents | ({files.PROMPT: (spec.prompt or "").encode()} if has_file else {})
+
+
+def _lost_team(leaf: Leaf, run: Run) -> str:
+    """What is to be said of the team of a lead that is lost; empty for other runs."""
+    if not leaf.spec.team:
+        return ""
+    how = f"; its session goes on with: hocket resume {run.number}" if run.session_id is not None else ""
+    return f"; its team is lost{how}"
 
 
 def _why_lost(place: str) -> str:

@@ -81,10 +81,9 @@ class TeamCleanup:
     def has_record(self, run_id: str) -> bool:
         return run_id in self._records
 
-    async def note(self, run: Run, teams: Sequence[str], folders: TeamFolders) -> None:
-        """Remember that these teams have to be cleaned up after a lead."""
-        session = run.session_id or session_of(run.id)
-        record = TeamRecord(run.id, run.provider or "", session, tuple(teams), folders)
+    async def note(self, run: Run, teams: Sequence[str], folders: TeamFolders, session: str | None) -> None:
+        """Remember that these teams, which name this session, have to be cleaned up after a lead."""
+        record = TeamRecord(run.id, run.provider or "", session or session_of(run.id), tuple(teams), folders)
         if self._records.get(run.id) == record:
             return
         await asyncio.to_thread(_write, self._home / TEAMS, record)
@@ -134,11 +133,12 @@ class TeamCleanup:
 
     async def _clean(self, run: Run, record: TeamRecord) -> dict[str, Any]:
         async with self._cleaning:
-            report: dict[str, Any] = {"run": run.id, "teams": list(record.teams), "moved": [], "trash": []}
-            for team in record.teams:
+            report: dict[str, Any] = {"run": run.id, "teams": [], "moved": [], "trash": []}
+            for team in await asyncio.to_thread(_left, record):
                 folder = str(self._home / TRASH / _folder_name(run, team))
                 moved = await asyncio.to_thread(_move, record, team, folder, run)
                 if moved:
+                    report["teams"].append(team)
                     report["moved"] += moved
                     report["trash"].append(folder)
                     data = {"team": team, "moved": moved, "trash": folder}
@@ -153,8 +153,8 @@ class TeamCleanup:
             return
         left = await asyncio.to_thread(_left, record)
         paths = [path for some in left.values() for path in some]
-        text = f"orphan team {', '.join(record.teams)}: its lead has ended{why}; left: {', '.join(paths)}"
-        data = {"kind": _NOTICE, "text": text, "teams": list(record.teams), "paths": paths}
+        text = f"orphan team {', '.join(left)}: its lead has ended{why}; left: {', '.join(paths)}"
+        data = {"kind": _NOTICE, "text": text, "teams": list(left), "paths": paths}
         await self._journal.insist([run_event(run, "notice", data)])
 
     async def _forget(self, record: TeamRecord) -> None:

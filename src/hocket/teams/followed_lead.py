@@ -113,7 +113,7 @@ class FollowedLead:
         """Look at the files, and compare. Nothing changes the state meanwhile."""
         session = run.session_id or session_of(run.id)
         transcript = run.transcript or self._transcript(run, session)
-        look = self.files.look(session, transcript, parts, thorough=self.is_thorough)
+        look = self.files.look(sessions_of(run), transcript, parts, thorough=self.is_thorough)
         is_same = look.tasks is None or look.team is None or look.tasks == self._compared
         tasks = [] if is_same else self.state.task_changes(look.team or "", look.tasks or {})
         messages = self.state.new_messages([*(look.messages or ()), *self._sent])
@@ -123,6 +123,10 @@ class FollowedLead:
         if self._sessions is None or self._sessions.transcripts is None:
             return None
         return locate(self._sessions.transcripts(self.env, os.path.realpath(run.cwd), session))
+
+    def possible_teams(self, run: Run) -> list[str]:
+        """The teams that it may leave folders of: also one that was formed and is gone before it was seen."""
+        return list(dict.fromkeys((*self.state.teams, *map(self._teams.first_name, sessions_of(run)))))
 
     # --- Recording ---
 
@@ -225,6 +229,11 @@ class FollowedLead:
         """End all members with their lead."""
         for data in list(self.state.present.values()):
             self._told(await teammates.end(run, data, "stopped"))
+
+
+def sessions_of(run: Run) -> tuple[str, ...]:
+    """The session that a lead was started with, which its team keeps, and the one that it has now."""
+    return tuple(dict.fromkeys((session_of(run.id), run.session_id or session_of(run.id))))
 
 
 def _recorded(read: Queries, lead: str) -> Recorded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
@@ -89,7 +89,7 @@ def _content(folder: int, name: str, limit: int) -> bytes | None:
 
 
 class TeamFiles:
-    """The files of the team that a session leads."""
+    """The files of the team that a process leads, which may have had several sessions."""
 
     def __init__(self, provider: Provider, teams: Teams, folders: TeamFolders, mask: Mask) -> None:
         self._teams = teams
@@ -97,15 +97,22 @@ class TeamFiles:
         self._mask = mask
         self._transcript_files = provider.sessions.transcript_files if provider.sessions is not None else None
         self.team: str | None = None
+        self.session: str | None = None
+        """The session that the configuration of the team names."""
         self._configs, self._inboxes, self._tasks = _Cache(), _Cache(), _Cache()
         self._abouts = _Cache(_ABOUT_LIMIT)
         self._record_of = lru_cache(_MOST_FILES)(teams.record_of)
         self._tasks_changed = 0
         """When something came into the folder of tasks last, or left it."""
 
-    def look(self, session: str, transcript: str | None, parts: Collection[str], *, thorough: bool = True) -> Look:
-        """Look at some parts. Without ``thorough``, a large folder in which nothing came or went is left out."""
-        config = self._config_of(session) if CONFIG in parts or self.team is None else None
+    def look(
+        self, sessions: Sequence[str], transcript: str | None, parts: Collection[str], *, thorough: bool = True
+    ) -> Look:
+        """Look at some parts of the team of one of these sessions.
+
+        Without ``thorough``, a large folder in which nothing came or went is left out.
+        """
+        config = self._config_of(sessions) if CONFIG in parts or self.team is None else None
         messages = self._messages(self.team) if INBOXES in parts and self.team else None
         tasks = self._shared_tasks(self.team, thorough=thorough) if TASKS in parts and self.team else None
         read = self._transcript_files
@@ -126,22 +133,23 @@ class TeamFiles:
 
     # --- Configurations ---
 
-    def _config_of(self, session: str) -> TeamConfig | None:
-        """The configuration of the session's team, which is the current one from now on."""
+    def _config_of(self, sessions: Sequence[str]) -> TeamConfig | None:
+        """The configuration of the sessions' team, which is the current one from now on."""
         with _opened(self.folders.teams) as folder:
             if folder is None:
                 return None
-            for name in self._names(folder, session):
+            for name in self._names(folder, sessions):
                 config = self._config(folder, name)
-                if config is not None and config.session == session:
+                if config is not None and config.session in sessions:
+                    self.session = config.session
                     if name != self.team:
                         self.team, self._inboxes, self._tasks = name, _Cache(), _Cache()
                     return config
         return None
 
-    def _names(self, folder: int, session: str) -> Iterator[str]:
-        """The folders that may be that of the session's team, most likely first."""
-        likely = dict.fromkeys(filter(None, (self.team, self._teams.first_name(session))))
+    def _names(self, folder: int, sessions: Sequence[str]) -> Iterator[str]:
+        """The folders that may be that of the sessions' team, most likely first."""
+        likely = dict.fromkeys(filter(None, (self.team, *map(self._teams.first_name, sessions))))
         yield from filter(self._teams.is_name, likely)
         names = [name for name in _names_in(folder)[:_MOST_TEAMS] if self._teams.is_name(name)]
         self._configs.keep(names)

@@ -228,8 +228,8 @@ class TeamWatch:
         lead.is_thorough = False
         self._watch(lead, found)
         await lead.record(run, found, self._journal)
-        if lead.state.team is not None and not run.ended:
-            await self._cleanup.note(run, lead.state.teams, lead.files.folders)
+        if lead.is_ending or not run.ended:
+            await self._cleanup.note(run, lead.possible_teams(run), lead.files.folders, lead.files.session)
         if not lead.is_ending:
             await lead.record_members(run, found.look, self._journal, self._teammates, self._limit)
 
