@@ -102,7 +102,8 @@ class Transcripts:
         appear later, also elsewhere than expected: a ``session`` event then has its path. A run that is followed again
         goes on where it was left, also by another server. With ``newest``, of a file that was never read only about
         that many bytes at its end are. Lines that were written before ``since`` are left out: a session that continues
-        another one begins with the lines of that. Of a teammate, which has no session, only its own ``transcript`` is read.
+        another one begins with the lines of that. Of a teammate, which has no session, only its own ``transcript`` is
+        read.
         """
         provider = PROVIDERS.get(run.provider or "")
         sessions = provider.sessions if provider is not None else None
