@@ -70,9 +70,9 @@ def keys(seconds=0.02):
     return os.read(0, 65536).decode() if select.select([0], [], [], seconds)[0] else ""
 
 def turn(text):
-    global session, answers
-    typed = {"kind": "human"}
-    write("user", text, origin=typed)
+    global session, answers, typed
+    origin = {"kind": "human"}
+    write("user", text, origin=origin)
     record("busy")
     if "clear" in text:
         left, spent = session, answers
@@ -80,7 +80,7 @@ def turn(text):
         record("busy")
         time.sleep(0.3)  # as long as the CLI takes
         write_cost(left, spent)
-        write("user", text, origin=typed)
+        write("user", text, origin=origin)
     if "die" in text:
         print("\x1b[31mthe machine is on fire\x1b[0m\r")
         sys.exit(3)
@@ -99,6 +99,7 @@ def turn(text):
         while not os.path.exists("go"):
             if "\x1b" in keys():
                 write("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+                typed = text  # as it was before
                 record("idle")
                 return
     if "ask" in text:
@@ -114,18 +115,18 @@ def turn(text):
 tty.setraw(0)
 sys.stdout.write("\x1b[?2004h\x1b[2J> ")
 sys.stdout.flush()
+typed, pasting = "", False
 record("idle")
 if "--resume" in sys.argv:
     copy_of(sys.argv[sys.argv.index("--resume") + 1])
 turn(sys.argv[-1])
-typed, pasting = "", False
 while True:
     for part in re.findall(r"\x1b\[200~|\x1b\[201~|[\s\S]", keys(1)):
         if part in ("\x1b[200~", "\x1b[201~"):
             pasting = part == "\x1b[200~"
-        elif pasting or part not in "\r\x15\x1b":
+        elif pasting or part not in "\r\x03\x1b":
             typed += part
-        elif part == "\x15":
+        elif part == "\x03":
             typed = ""
         elif part == "\r":
             text, typed = typed, ""

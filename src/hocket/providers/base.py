@@ -182,6 +182,8 @@ class TerminalMode:
     """The key that sends what was pasted."""
     interrupt: Callable[[str], str]
     """The keys that end the current turn; the id of the request does not matter here."""
+    emptied: str
+    """Keys that empty the line: a turn that was interrupted before its first answer leaves its prompt there."""
     goodbye: str
     """The keys that end the session."""
     verdict: Callable[[Run, ProcessExit, Reason | None], Verdict]

@@ -19,9 +19,12 @@ PASTE_SECONDS = 0.1
 """How long the CLI takes to read what was pasted."""
 INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to end."""
+EMPTIED_SECONDS = 2.0
+"""The time between two presses of the key that empties the line: soon after each other they may mean something else."""
 WAIT_SECONDS = 5.0
 """How long a message waits for the one before it."""
 _ENTER = "enter:"
+_EMPTIED = "emptied:"
 
 
 def session_record(spec: Spec, pid: int | None, session: str | None) -> LiveSession | None:
@@ -57,6 +60,7 @@ class TerminalKeyboard:
         self._current = current
         self._tasks = BackgroundTasks()
         self._pressing: asyncio.Task[None] | None = None
+        self._emptied_at = 0.0
         self._change = asyncio.Event()
         """Set and replaced when the record of the process may have changed."""
 
@@ -76,6 +80,14 @@ class TerminalKeyboard:
         """Wait for the end of an interrupted turn: keys that follow an escape at once would be part of it."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._record_that(_is_idle), INTERRUPT_SECONDS)
+
+    async def empty_line(self, key: str) -> None:
+        """Delete the prompt of an interrupted turn, with which the next message would begin."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(PASTE_SECONDS, self._emptied_at + EMPTIED_SECONDS - loop.time()))
+        if await self.is_idle():
+            self._emptied_at = loop.time()
+            await self._type(_EMPTIED + key, self._terminal.emptied)
 
     async def require_no_dialog(self) -> None:
         """Raise unless a message can be typed now."""
@@ -111,8 +123,11 @@ class TerminalKeyboard:
         await asyncio.sleep(PASTE_SECONDS)
         # The CLI writes its record in place: one that cannot be read may be that of a dialog.
         await self._record_that(lambda record: record is not None and not record.has_dialog)
+        await self._type(name, self._terminal.enter)
+
+    async def _type(self, name: str, keys: str) -> None:
         with suppress(OSError):
-            await asyncio.to_thread(files.append_input, self._place, name, self._terminal.enter)
+            await asyncio.to_thread(files.append_input, self._place, name, keys)
             files.ring(self._place, files.BELL_INPUT)
 
     async def _record_that(self, fits: Callable[[LiveSession | None], bool]) -> LiveSession | None:

@@ -13,6 +13,8 @@ _PASTE = "\x1b[200~{}\x1b[201~"
 """Bracketed paste: line ends inside it are part of the text."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tab and line feed: an escape in a text could end the paste and press any key."""
+_EMPTIED = "\x03"
+"""Ctrl-C empties the line, and ends the CLI only if it is pressed twice within a second (measured)."""
 _COMMAND = "!"
 """At the beginning of a line that is typed it makes a command for the shell of the rest, which needs no permission."""
 _HINT = "put it into a file and have the agent read that"
@@ -41,6 +43,7 @@ terminal = TerminalMode(
     message=message,
     enter="\r",
     interrupt=lambda _: "\x1b",
-    goodbye="\x15/exit\r",  # after the key that empties the line
+    emptied=_EMPTIED,
+    goodbye=f"{_EMPTIED}/exit\r",
     verdict=verdict,
 )
