@@ -3,6 +3,7 @@
 What a turn does follows from words in its prompt:
 
     wait     it is at work until the file ``go`` appears or Escape is pressed
+    restored an interrupt puts the prompt back into the input
     ask      a dialog is open until the file ``decided`` appears or Enter is pressed, which writes ``accepted``
     helper   a sub-agent begins, and ends when the file ``go`` appears
     clear    it goes on in another session
@@ -16,6 +17,7 @@ from world import Bin
 VERSION = "2.1.326 (Claude Code)"
 PROGRAM = r"""
 import json, os, re, select, sys, termios, time, tty, uuid
+from datetime import datetime, timezone
 if "--version" in sys.argv:
     print("2.1.326 (Claude Code)")
     sys.exit(0)
@@ -34,9 +36,15 @@ def record(status):
 def write(kind, content, name=None, **more):
     line = {"type": kind, "uuid": str(uuid.uuid4()), "sessionId": session, "isSidechain": False, **more}
     line["message"] = {"role": kind, "id": "msg_" + uuid.uuid4().hex, "content": content, **more.pop("message", {})}
-    line["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    line["timestamp"] = datetime.now(timezone.utc).isoformat()
     with open(name or os.path.join(FOLDER, session + ".jsonl"), "a") as file:
         file.write(json.dumps(line) + "\n")
+
+if "--resume" in sys.argv:
+    with open(os.path.join(FOLDER, sys.argv[sys.argv.index("--resume") + 1] + ".jsonl")) as earlier:
+        lines = earlier.read()
+    with open(os.path.join(FOLDER, session + ".jsonl"), "a") as file:
+        file.write(lines)
 
 def say(text):
     write("assistant", [{"type": "text", "text": text}],
@@ -46,13 +54,13 @@ def keys(seconds=0.02):
     return os.read(0, 65536).decode() if select.select([0], [], [], seconds)[0] else ""
 
 def turn(text):
-    global session
-    typed = {"kind": "human"}
-    write("user", text, origin=typed)
+    global session, typed
+    human = {"kind": "human"}
+    write("user", text, origin=human)
     record("busy")
     if "clear" in text:
         session = str(uuid.uuid4())
-        write("user", text, origin=typed)
+        write("user", text, origin=human)
     if "die" in text:
         print("\x1b[31mthe machine is on fire\x1b[0m\r")
         sys.exit(3)
@@ -71,6 +79,7 @@ def turn(text):
         while not os.path.exists("go"):
             if "\x1b" in keys():
                 write("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+                typed = text if "restored" in text else ""
                 record("idle")
                 return
     if "ask" in text:
@@ -87,8 +96,8 @@ tty.setraw(0)
 sys.stdout.write("\x1b[?2004h\x1b[2J> ")
 sys.stdout.flush()
 record("idle")
-turn(sys.argv[-1])
 typed, pasting = "", False
+turn(sys.argv[-1])
 while True:
     for part in re.findall(r"\x1b\[200~|\x1b\[201~|[\s\S]", keys(1)):
         if part in ("\x1b[200~", "\x1b[201~"):

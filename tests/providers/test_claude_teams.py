@@ -208,3 +208,15 @@ def test_prompt_that_a_person_typed_is_not_from_a_teammate() -> None:
         ("input", "message", None),
         ("turn.started", None, None),
     ]
+
+
+def test_copied_session_is_read_from_its_own_start() -> None:
+    read, state = transcripts.reader(None, NO_SECRETS), transcripts.forked(1000.0, 2.0, 100)
+    old = {"type": "user", "uuid": "u", "message": {"content": "old"}, "timestamp": "1970-01-01T00:16:39.999Z"}
+    state, said, _ = read(state, json.dumps(old).encode(), None)
+    assert said == []
+    totals = {"totalCostUSD": 2.5, "modelUsage": {"m": {"inputTokens": 130, "costUSD": 2.5}}}
+    for begun, cost, tokens in ((999_000, 0.5, 30), (1_001_000, 2.5, 130)):
+        line = {"type": "cost-state", "startTime": begun, **totals}
+        ((_, data),) = read(state, json.dumps(line).encode(), None)[1]
+        assert (data["cost_usd"], data["tokens"]) == (cost, tokens)

@@ -302,5 +302,8 @@ def test_ended_lead_is_resumed_in_a_terminal(scene: Scene) -> None:
         resumed = await runner.engine.tasks.resume(runner.engine.find(run.id), request, None)
         assert (resumed.kind, resumed.resumed_from) == (Kind.LEAD, run.id)
         await runner.said(resumed, "go on")
+        said = [event["data"]["text"] for event in await runner.runner.events(resumed) if event["type"] == "text"]
+        assert said == ["you said: go on"], "what the session began with is not read again"
+        assert runner.engine.find(resumed.id).tokens == 15
 
     scene(act)

@@ -245,6 +245,9 @@ class TranscriptFiles:
     """``(name, about)``: the helper by the name of its transcript and the content of that file, empty if missing."""
     continued: Callable[[State], State]
     """The state for another run, which goes on in a transcript where this one is: it counts its own usage only."""
+    forked: Callable[[float, float, int], State]
+    """``(since, cost, tokens)``: the state for a run whose transcript begins with a copy of an earlier one, of which
+    nothing before this time is read, and whose totals include what the earlier runs have used."""
 
 
 @dataclass(frozen=True, slots=True)

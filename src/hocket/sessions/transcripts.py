@@ -90,6 +90,7 @@ class Transcripts:
         *,
         redactor: Redactor = NO_SECRETS,
         newest: int | None = None,
+        state: State | None = None,
         is_news: Callable[[str, Mapping[str, Any]], bool] = lambda kind, data: True,
     ) -> None:
         """Turn what the transcripts of a run's session have, and will have, into events of the run, until ``stop``.
@@ -100,7 +101,8 @@ class Transcripts:
         the session's process, only the variables count that say where its files are (``HOME`` …). The transcript may
         appear later, also elsewhere than expected: a ``session`` event then has its path. A run that is followed again
         goes on where it was left, also by another server. With ``newest``, of a file that was never read only about
-        that many bytes at its end are. Of a teammate, which has no session, only its own ``transcript`` is read.
+        that many bytes at its end are. With ``state``, the reader of the session's own transcript begins with it. Of a
+        teammate, which has no session, only its own ``transcript`` is read.
         """
         provider = PROVIDERS.get(run.provider or "")
         sessions = provider.sessions if provider is not None else None
@@ -122,6 +124,7 @@ class Transcripts:
             self._journal.read.transcript_positions(run.id),
             redactor,
             newest,
+            state or {},
             is_news,
         )
         self._followed[run.id] = followed
@@ -287,9 +290,11 @@ class _FollowedRun:
         positions: Mapping[str, FilePosition],
         redactor: Redactor,
         newest: int | None,
+        state: State,
         is_news: Callable[[str, Mapping[str, Any]], bool],
     ) -> None:
         self.is_news = is_news
+        self._state = state
         self.id = run.id
         self.session = run.session_id
         self._teammate = run.teammate
@@ -352,7 +357,8 @@ class _FollowedRun:
     def _add(self, path: str, helper: Helper | None) -> None:
         if path not in self._files:
             read = self._format.reader(helper, self._redactor)
-            self._files[path] = _File(path, read, self._positions.get(path), self._newest)
+            state = self._state if helper is None else {}
+            self._files[path] = _File(path, read, self._positions.get(path), self._newest, state)
 
     def _directories(self) -> dict[str, frozenset[str]]:
         """The directories in which the next file of interest would appear, and the names there; none for any name."""
@@ -371,10 +377,12 @@ class _FollowedRun:
 class _File:
     """One transcript: its reader, and how far it was read."""
 
-    def __init__(self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None) -> None:
+    def __init__(
+        self, path: str, read: TranscriptReader, position: FilePosition | None, newest: int | None, state: State
+    ) -> None:
         self.path = path
         self._read = read
-        self._position = position or FilePosition(offset=_begin(path, newest))
+        self._position = position or FilePosition(offset=_begin(path, newest), reader=state)
         self._scanned = 0
 
     def go_on(self, position: FilePosition) -> None:

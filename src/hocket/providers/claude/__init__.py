@@ -52,6 +52,7 @@ provider = Provider(
             about=transcripts.about,
             helper=transcripts.helper,
             continued=usage.continued,
+            forked=transcripts.forked,
         ),
     ),
     observed=session_files.observed,

@@ -9,6 +9,7 @@ The state is a small JSON value:
     turn, open    the number of turns; whether one is open        tools       names of running tools, by id
     message       the id of the last one                          tokens …    see ``usage``
     told          whether the beginning of a sub-agent was
+    since         of a copied session: the time when the copy began
 """
 
 from __future__ import annotations
@@ -77,6 +78,11 @@ def _teammate(name: str, about: dict[str, Any]) -> str | None:
     return f"{own}@{team}" if own and team else ""
 
 
+def forked(since: float, cost: float, tokens: int) -> State:
+    """The state for a run whose transcript begins with a copy of an earlier one."""
+    return {"since": since, **usage.forked(cost, tokens)}
+
+
 # --- Lines --------------------------------------------------------------------------------------------------
 
 
@@ -106,13 +112,16 @@ class _TranscriptReader:
         if value is None:
             size = whole_size if whole_size is not None else len(line) if len(line) > _GARBAGE_LIMIT else None
             return state, [raw_event("transcript", masked[:_GARBAGE_LIMIT], whole_size=size)], None
+        at = _time(value)
+        if at is not None and at < state.get("since", 0):
+            return state, [], at  # The copy of what an earlier run has said.
         handler = self._types.get(text_in(value, "type"))
         # Early versions had the lines of sub-agents among those of the session.
         is_others = self._helper is None and not self._is_teammate and value.get("isSidechain") is True
         if handler is None or is_others:
-            return state, [], _time(value)
+            return state, [], at
         own = dict(state)
-        return own, self._begun(own) + handler(own, value), _time(value)
+        return own, self._begun(own) + handler(own, value), at
 
     def _begun(self, state: State) -> list[ReaderEvent]:
         """The beginning of a sub-agent, once."""
@@ -214,6 +223,8 @@ class _TranscriptReader:
         """What the session has cost, all its sub-agents included."""
         if self._helper is not None or self._is_teammate or number_in(line, "totalCostUSD") is None:
             return []
+        if (number_in(line, "startTime") or 0) / 1000 >= state.get("since", float("inf")):
+            state["spent_before"] = [0, 0]  # The CLI did not find the totals of the earlier runs.
         totals = {"total_cost_usd": line["totalCostUSD"], "modelUsage": line.get("modelUsage")}
         return [usage.settled(state, totals)]
 

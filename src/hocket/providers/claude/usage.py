@@ -64,6 +64,11 @@ def continued(state: State) -> State:
     return {"spent_before": [cost + state.get("cost", 0), tokens + state.get("tokens", 0)]}
 
 
+def forked(cost: float, tokens: int) -> State:
+    """The state of a reader of a copied session, whose totals include what earlier processes have used."""
+    return {"spent_before": [cost, tokens]}
+
+
 def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> list[Any]:
     if not isinstance(result.get(_SINCE_LAST_RESULT), dict):
         return [0, 0]

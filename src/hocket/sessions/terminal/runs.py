@@ -14,7 +14,7 @@ from typing import Any
 
 from hocket.errors import HocketError
 from hocket.model import Event, Run, Status
-from hocket.providers.base import LiveSession, TerminalMode
+from hocket.providers.base import LiveSession, Provider, State, TerminalMode
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
 from hocket.sessions.journal import Journal, run_event
@@ -95,7 +95,19 @@ class TerminalRuns:
     def _follow_transcript(self, followed: _FollowedTerminal) -> None:
         leaf = followed.leaf
         run = self._journal.live[leaf.id]
-        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, is_news=followed.is_news)
+        state = self._forked(run, leaf.provider)
+        self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, state=state, is_news=followed.is_news)
+
+    def _forked(self, run: Run, provider: Provider) -> State | None:
+        """How to read the session of a run that resumes another one: it begins with a copy of that one's."""
+        files = provider.sessions.transcript_files if provider.sessions is not None else None
+        if run.resumed_from is None or files is None:
+            return None
+        cost, tokens, earlier = 0.0, 0, self._journal.run(run.resumed_from)
+        while earlier is not None:
+            cost, tokens = cost + (earlier.cost_usd or 0), tokens + (earlier.tokens or 0)
+            earlier = self._journal.run(earlier.resumed_from) if earlier.resumed_from is not None else None
+        return files.forked(run.created_at, cost, tokens)
 
     async def _catch_up(self, run: Run) -> None:
         """Record and send what an earlier server has typed and not recorded or sent."""
