@@ -182,6 +182,8 @@ class TerminalMode:
     """The key that sends what was pasted."""
     interrupt: Callable[[str], str]
     """The keys that end the current turn; the id of the request does not matter here."""
+    clear: str
+    """The keys that empty the input: an interrupted prompt may return to it."""
     goodbye: str
     """The keys that end the session."""
     verdict: Callable[[Run, ProcessExit, Reason | None], Verdict]

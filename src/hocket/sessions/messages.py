@@ -192,7 +192,7 @@ class Messages:
                 return
             await self._write_line(now, f"interrupt:{key}", conversation.interrupt(key), "input", data)
             if typing is not None:
-                await typing.wait_until_idle()
+                await typing.finish_interrupt(key)
 
     async def ask(self, run: Run, text: str, options: Sequence[str], key: str | None) -> str:
         """Record a question that an agent asks over the API, once per key; return its id.

@@ -22,6 +22,7 @@ INTERRUPT_SECONDS = 3.0
 WAIT_SECONDS = 5.0
 """How long a message waits for the one before it."""
 _ENTER = "enter:"
+_CLEAR = "clear:"
 
 
 def session_record(spec: Spec, pid: int | None, session: str | None) -> LiveSession | None:
@@ -66,10 +67,15 @@ class TerminalKeyboard:
     async def is_idle(self) -> bool:
         return _is_idle(await self._record())
 
-    async def wait_until_idle(self) -> None:
-        """Wait for the end of an interrupted turn: keys that follow an escape at once would be part of it."""
-        with suppress(TimeoutError):
+    async def finish_interrupt(self, key: str) -> None:
+        """Wait for the end of an interrupted turn, and empty the input: the CLI may have put the prompt back into it.
+
+        Keys that follow an escape at once would be part of it.
+        """
+        with suppress(TimeoutError, OSError):
             await asyncio.wait_for(self._record_that(_is_idle), INTERRUPT_SECONDS)
+            await asyncio.to_thread(files.append_input, self._place, _CLEAR + key, self._terminal.clear)
+            files.ring(self._place, files.BELL_INPUT)
 
     async def require_no_dialog(self) -> None:
         """Raise unless a message can be typed now."""

@@ -13,6 +13,8 @@ _PASTE = "\x1b[200~{}\x1b[201~"
 """Bracketed paste: line ends inside it are part of the text."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tab and line feed: an escape in a text could end the paste and press any key."""
+_CLEAR = "\x15" * 20
+"""Control-U, once for each line and each line end that the input may have: a longer prompt is one placeholder in it."""
 _HINT = "put it into a file and have the agent read that"
 
 
@@ -38,6 +40,7 @@ terminal = TerminalMode(
     message=message,
     enter="\r",
     interrupt=lambda _: "\x1b",
-    goodbye="\x15/exit\r",  # after the key that empties the line
+    clear=_CLEAR,
+    goodbye=f"{_CLEAR}/exit\r",
     verdict=verdict,
 )
