@@ -155,6 +155,17 @@ def test_interrupted_turn_leaves_the_lead_open(scene: Scene) -> None:
     scene(act)
 
 
+def test_interrupted_prompt_is_no_part_of_the_next_message(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.lead("wait, to be restored")
+        await until(lambda: _record(runner, run)["status"] == "busy", "a turn at work")
+        await runner.engine.interrupt(run, "i")
+        await runner.engine.send(run, "next", "k")
+        await runner.said(run, "next")
+
+    scene(act)
+
+
 def _record(runner: LeadRunner, run: Run) -> dict[str, Any]:
     user = runner.project.parent / "user"
     pid = runner.engine.find(run.id).pid

@@ -12,6 +12,7 @@ from teams.team_home import PATIENCE, leads, prompt, said, until
 
 from hocket.errors import Conflict, LimitReached
 from hocket.model import Origin, Reason, Status
+from hocket.workflows.request import ResumeRequest
 
 
 @pytest.mark.req("S5-27", "S5-28", "S5-44")
@@ -316,5 +317,24 @@ def test_next_server_counts_the_usage_of_teammates(home: Path, project: Path) ->
             at.follow(lead)
             at.files.transcript(lead, said("again", tokens=7, side=False))
             await until(lambda: at.engine.find(lead.id).tokens == 137, "the usage of both and the next message")
+
+    asyncio.run(scene())
+
+
+def test_ended_teammate_is_not_resumed(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project) as at:
+            lead = await at.start()
+            at.files.team(lead, "alice")
+            await at.statuses(lead, alice="active")
+            await at.end(lead)
+            await at.statuses(lead, alice="stopped")
+            (run,) = at.runs(lead)
+            with pytest.raises(Conflict, match="a teammate cannot be resumed") as refused:
+                await at.engine.tasks.resume(run, ResumeRequest())
+            assert refused.value.hint == f"resume its lead: hocket resume {lead.number}"
+            with pytest.raises(Conflict, match="has ended") as refused:
+                await at.engine.send(run, "late", "k")
+            assert not refused.value.hint
 
     asyncio.run(scene())

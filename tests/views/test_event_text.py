@@ -62,6 +62,11 @@ def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
             {"team": "t", "from": "team-lead", "to": "bob", "text": "enough", "kind": "shutdown_request"},
             "me team-lead to bob asks for a shutdown: enough",
         ),
+        (
+            "message",
+            {"team": "t", "from": "a", "to": "b", "text": '{"type":"shutdown_approved"}', "kind": "shutdown_approved"},
+            "me a to b agrees to shut down",
+        ),
         ("team.removed", {"team": "t", "moved": [], "trash": "/h/trash/t"}, "me what was left of t is in /h/trash/t"),
         ("notice", {"kind": "retry", "text": "try 2 of 5"}, "me retry: try 2 of 5"),
         ("notice", {"kind": "permission_denied", "text": "Bash"}, "me permission denied: Bash"),
@@ -81,6 +86,20 @@ def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
             "input",
             {"kind": "session_message", "text": "a", "sender": {"name": None, "address": "uds:/s"}},
             "me > message from session uds:/s: a",
+        ),
+        (
+            "input",
+            {"kind": "session_message", "text": "The walls stand.", "sender": {"name": "alice", "address": None}},
+            "me > message from alice: The walls stand.",
+        ),
+        (
+            "input",
+            {
+                "kind": "session_message",
+                "text": '{"type":"shutdown_request","reason":"all done"} To approve it, call …',
+                "sender": {"name": "team-lead", "address": None},
+            },
+            "me > team-lead asks for a shutdown: all done",
         ),
         ("input", {"kind": "stop", "reason": "stopped"}, None),
         ("turn.ended", {"turn": 1, "is_error": False, "result": "x"}, None),

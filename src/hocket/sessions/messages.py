@@ -369,7 +369,8 @@ class Messages:
         check_owned(run, "send it anything")
         now = self._journal.live.get(run.id)
         if now is None:
-            raise Conflict(f"run {run.number} has ended; it takes no messages", f"hocket resume {run.number}")
+            hint = f"hocket resume {run.number}" if run.teammate is None else None
+            raise Conflict(f"run {run.number} has ended; it takes no messages", hint)
         provider = PROVIDERS.get(now.provider or "") if now.has_process else None
         spec = _decoder.decode(self._journal.read.spec(run.id))
         if provider is None or spec.stdin not in ("lines", "terminal"):

@@ -18,7 +18,7 @@ LINE_LIMIT = 200
 GATE_LINES = 8
 """How many of the last lines of a failed gate are shown."""
 _MAIN_ARGUMENTS = (
-    *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
+    *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "subject", "description", "prompt"),
 )
 """The arguments that say best what a tool call does, best first."""
 
@@ -136,7 +136,17 @@ def _team_message(data: Data) -> str:
     kind = str(data.get("kind") or "message")
     said = _SHUTDOWN.get(kind, "" if kind == "message" else kind.replace("_", " "))
     head = f"{data.get('from') or 'unknown'} to {data.get('to') or 'unknown'}"
-    return _with_text(f"{head} {said}".rstrip(), {"text": data.get("summary") or data.get("text")})
+    text = str(data.get("summary") or data.get("text") or "")
+    return _with_text(f"{head} {said}".rstrip(), {"text": "" if _shutdown_of(text) else text})
+
+
+def _shutdown_of(text: str) -> Data:
+    """The content of a message with which a team shuts down a teammate; empty for any other text."""
+    try:
+        content, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) and str(content.get("type")) in _SHUTDOWN else {}
 
 
 def _member(data: Data) -> str | None:
@@ -208,7 +218,11 @@ def _input(data: Data) -> str | None:
     if data.get("kind") == "session_message":
         sender = data.get("sender") or {}
         name = one_line(str(sender.get("name") or sender.get("address") or "unknown"))
-        return f"> message from session {name}: {text}"
+        if shutdown := _shutdown_of(str(data.get("text") or "")):
+            said = f"> {name} {_SHUTDOWN[shutdown['type']]}"
+            return _with_text(said, {"text": str(shutdown.get("reason") or "")})
+        # A teammate has a name only; another session also has an address.
+        return f"> message from {'session ' if sender.get('address') else ''}{name}: {text}"
     return f"> {text}" if data.get("kind") == "message" else None
 
 

@@ -87,6 +87,12 @@ class Resumer:
         return await self._starter.once(key, create)
 
     async def _bind(self, run: Run, request: ResumeRequest) -> Spec | BoundChain:
+        if run.teammate is not None:
+            lead = self._journal.run(run.parent or "")
+            raise Conflict(
+                f"run {run.number} is a teammate, and a teammate cannot be resumed",
+                f"resume its lead: hocket resume {lead.number}" if lead is not None else None,
+            )
         if run.is_observed:
             return await self._bind_observed(run, request)
         return await self._journal.read_aside(partial(bind_resume, run=run, request=request))

@@ -179,6 +179,8 @@ def _why_inner_lives(run: Run, below: list[int]) -> str:
 
 
 def _why_ended(run: Run, facts: _FileFacts) -> str:
+    if run.teammate is not None:
+        return "its team shut it down" if run.status is Status.DONE else "its lead has ended"
     if run.is_observed:
         return "its process is gone; how its work ended is not known"
     if run.status is Status.LOST:
