@@ -271,6 +271,24 @@ def test_changes_are_found_without_any_notification(home: Path, project: Path) -
     asyncio.run(scene())
 
 
+@pytest.mark.req("S5-28", "S5-29")
+def test_history_is_not_read_for_the_team_of_a_live_lead(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with leads(home, project) as at:
+            lead, team = await open_team(at, "alice")
+            at.files.inbox(team, "alice", message("team-lead", "go", "m1"))
+            await at.count(lead, "message", 1)
+            await at.statuses(lead, alice="active")
+            assert at.engine._teams.team(lead) is at.engine._teams.team(lead)
+            live = at.engine.teammates(lead)
+            await at.end(lead)
+            await at.count(lead, "team.removed", 1)
+            read = at.engine._teams.team(lead)
+            assert (read.messages, list(read.members)) == (set(), [live[0]["agent_id"]])
+
+    asyncio.run(scene())
+
+
 @pytest.mark.req("S5-40")
 def test_team_is_not_looked_at_after_the_end_of_its_lead(home: Path, project: Path) -> None:
     async def scene() -> None:

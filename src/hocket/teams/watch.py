@@ -34,6 +34,7 @@ THOROUGH_EVERY = 10
 """Of so many scans one also looks at each file of a large folder that seems unchanged."""
 END_SECONDS = 10.0
 """How long the end of a lead waits for that of its team."""
+_SHOWN = tuple(kind for kind in TYPES if kind != "message")
 _CONSIDERED = frozenset({"tool.finished", "turn.started", "turn.ended"})
 
 log = logging.getLogger("hocket")
@@ -96,8 +97,11 @@ class TeamWatch:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def team(self, run: Run) -> TeamState:
-        """What is recorded of the team of a run."""
-        return TeamState(self._journal.read.events_of_type(run.id, *TYPES))
+        """What is recorded of the team of a run, as far as it is shown. That of a live lead is known already."""
+        lead = self._leads.get(run.id)
+        if lead is not None and lead.is_loaded:
+            return lead.state
+        return TeamState(self._journal.read.events_of_type(run.id, *_SHOWN))
 
     def teammates(self, run: Run) -> list[Data]:
         """The teammates of a lead, those that have stopped as well; none for other runs."""
@@ -109,9 +113,7 @@ class TeamWatch:
 
     def check_teammate(self, run: Run, name: str) -> None:
         """Raise if a lead may have no further teammate with this name."""
-        lead = self._leads.get(run.id)
-        state = lead.state if lead is not None and lead.is_loaded else self.team(run)
-        self._limit.check(run, name, len(state.present))
+        self._limit.check(run, name, len(self.team(run).present))
 
     # --- Commits ---
 
