@@ -202,6 +202,18 @@ def test_messages_of_teammates_are_inputs_from_them() -> None:
     assert found == [("alice", "one", "u1"), ("bob", "two\nlines", "u1#1")]
 
 
+def test_prompt_ends_a_turn_that_left_no_line() -> None:
+    read = transcripts.reader(None, NO_SECRETS)
+    state: dict[str, Any] = {}
+    told: list[tuple[str, Any]] = []
+    for text in ("first", "second"):
+        line = {"type": "user", "uuid": text, "origin": {"kind": "human"}, "message": {"content": text}}
+        state, events, _ = read(state, json.dumps(line).encode(), None)
+        told += [(kind, data.get("turn")) for kind, data in events]
+    started, ended = ("turn.started", 1), ("turn.ended", 1)
+    assert told == [("input", None), started, ended, ("input", None), ("turn.started", 2)]
+
+
 def test_prompt_that_a_person_typed_is_not_from_a_teammate() -> None:
     events = read(None, received(("alice", "one"), origin={"kind": "human"}, promptSource="typed"))
     assert [(kind, data.get("kind"), data.get("origin")) for kind, data in events] == [

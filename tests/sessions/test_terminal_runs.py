@@ -21,6 +21,7 @@ from hocket.errors import Conflict, PromptError
 from hocket.keeper import files
 from hocket.model import Kind, Reason, Run, Spec, Status
 from hocket.providers.claude.team import terminal
+from hocket.sessions.journal import run_event
 from hocket.sessions.run_identity import session_of
 from hocket.sessions.terminal import keyboard, runs
 from hocket.workflows.request import ResumeRequest, StartRequest
@@ -227,6 +228,19 @@ def test_enter_waits_for_a_record_that_can_be_read(scene: Scene) -> None:
         assert not files.has_input(str(runner.engine.directory(run)), "enter:k")
         record.write_text(idle)
         await runner.said(run, "hello")
+
+    scene(act)
+
+
+def test_message_in_a_turn_that_is_not_recorded_counts(scene: Scene) -> None:
+    async def act(runner: LeadRunner) -> None:
+        run = await runner.said(await runner.lead("begin"), "begin")
+        messages = runner.engine._messages
+        await runner.engine.send(run, "wait for it", "k")
+        messages.note_output(run.id, [run_event(run, "turn.started", {"turn": 2})])
+        assert (await runner.engine.send(run, "second", "l")).ahead == 1
+        (runner.project / "go").touch()
+        await runner.said(run, "wait for it")
 
     scene(act)
 

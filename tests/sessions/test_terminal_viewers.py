@@ -251,8 +251,8 @@ def test_large_pastes_are_not_mixed(play: Play) -> None:
             out = runner.engine.directory(run) / files.OUT
             await until(lambda: b" 400000\r\n" in out.read_bytes(), "all of it")
         assert seen
-        drawn = out.read_bytes().rpartition(b"typed ")[2]
-        assert drawn.startswith((pastes[0] + pastes[1]).hex().encode())
+        drawn = out.read_bytes().partition(b" 400000\r\n")[0].rpartition(b"typed ")[2]
+        assert drawn == (pastes[0] + pastes[1]).hex().encode()
 
     play(scene)
 

@@ -246,8 +246,11 @@ class Ingest:
         """What a CLI reported about its own failure: in its events, else at the end of standard error."""
         if leaf.provider.text_output is not None:
             return {}
-        # In a terminal both outputs are one.
-        said = leaf.redacted_tail(leaf.out if leaf.spec.has_terminal else leaf.err, ERROR_TAIL)
+        said = b""
+        if not leaf.spec.has_terminal:
+            said = leaf.redacted_tail(leaf.err, ERROR_TAIL)
+        elif reason is Reason.EXIT:  # It may have said why; otherwise its screen shows what it was doing.
+            said = leaf.redacted_tail(leaf.out, ERROR_TAIL)
         reported = _after(run, events).error or terminal_output(said.decode(errors="replace"))
         if not reported.strip() and reason is Reason.ERROR:
             reported = "it ended without a result and without a message"

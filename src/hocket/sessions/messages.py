@@ -124,6 +124,8 @@ class Messages:
         """One writer per run: a line in the file and its event must not be compared in between."""
         self.unread: set[str] = set()
         """Runs with a message written after their last turn began: that turn may not be the last one."""
+        self._at_work: set[str] = set()
+        """Runs whose last turn has not ended, also if its beginning is not committed yet."""
         self._queues: dict[str, _Queue] = {}
         self._redactors: dict[str, Redactor] = {}
         self._typing: dict[str, TerminalKeyboard] = {}
@@ -149,7 +151,8 @@ class Messages:
             if typing is not None and not await self._is_written(now, f"message:{key}"):
                 await typing.require_no_dialog()
             queue = self._queues.setdefault(run.id, _Queue())
-            if now.status is Status.WAITING and run.id not in self.unread and queue.is_settled():
+            is_waiting = now.status is Status.WAITING and run.id not in self._at_work
+            if is_waiting and run.id not in self.unread and queue.is_settled():
                 queue.length = 0  # Several were answered together.
             sent = queue.sent.get(key) or SentMessage(queue.length, self._journal.applied_seq)
             self.unread.add(run.id)
@@ -180,12 +183,16 @@ class Messages:
         for event in events:
             if event.type == "turn.started":
                 self.unread.discard(run)
-            elif event.type == "turn.ended" and (queue := self._queues.get(run)) is not None:
-                queue.turn_ended(event.data)
+                self._at_work.add(run)
+            elif event.type == "turn.ended":
+                self._at_work.discard(run)
+                if (queue := self._queues.get(run)) is not None:
+                    queue.turn_ended(event.data)
 
     def forget(self, run: str) -> None:
         """Drop the state of a run that has ended."""
         self.unread.discard(run)
+        self._at_work.discard(run)
         self._queues.pop(run, None)
         self._typing.pop(run, None)
         self._redactors.pop(run, None)

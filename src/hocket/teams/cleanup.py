@@ -72,11 +72,14 @@ class TeamCleanup:
             run = self._journal.run(record.run)
             if run is None:
                 self._tasks.spawn(self._forget(record))  # Its history was removed.
-            elif run.ended:
+            elif run.ended and not self._has_teammates(run):  # Otherwise they end first.
                 self._tasks.spawn(self.clean_after(run))
 
     async def close(self) -> None:
         await self._tasks.close()
+
+    def _has_teammates(self, run: Run) -> bool:
+        return any(one.parent == run.id and one.teammate is not None for one in self._journal.live.values())
 
     def has_record(self, run_id: str) -> bool:
         return run_id in self._records

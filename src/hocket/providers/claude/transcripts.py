@@ -35,6 +35,7 @@ _GARBAGE_LIMIT = 1000
 _HUMAN = "human"
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
+_UNFINISHED = "the turn was interrupted"
 _LOCAL = ("<local-command-", "<bash-stdout>", "<bash-stderr>")
 """What commands of the CLI itself have printed."""
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>(?:.*?<command-args>(.*?)</command-args>)?", re.DOTALL)
@@ -146,8 +147,9 @@ class _TranscriptReader:
         if self._helper is not None or (identity and identity == state.get("message")):
             return []
         state["message"] = identity
-        used = dict_in(message, "usage")
-        return [*_turn_started(state), *([usage.estimate(state, usage.tokens_of(used))] if used else [])]
+        used, started = dict_in(message, "usage"), _turn_started(state)
+        state["answered"] = True
+        return [*started, *([usage.estimate(state, usage.tokens_of(used))] if used else [])]
 
     def _block(self, state: State, block: dict[str, Any]) -> list[ReaderEvent]:
         kind = text_in(block, "type")
@@ -182,7 +184,7 @@ class _TranscriptReader:
         if results or not text or self._helper is not None or _is_internal(line):
             return events
         if text.startswith(_INTERRUPTED):
-            return [_turn_ended(state, None, "the turn was interrupted", "")] if state.get("open") else []
+            return [_turn_ended(state, None, _UNFINISHED, "")] if state.get("open") else []
         return self._prompt(state, line, text)
 
     def _prompt(self, state: State, line: dict[str, Any], text: str) -> list[ReaderEvent]:
@@ -196,7 +198,14 @@ class _TranscriptReader:
         if command := _COMMAND.search(text):
             text = " ".join(filter(None, (command[1], command[2])))
             return [("input", {"kind": "message", "id": text_in(line, "uuid"), **cut(text)})]
-        return [("input", {"kind": "message", "id": text_in(line, "uuid"), **cut(text)}), *_turn_started(state)]
+        # A turn that is interrupted before its first message may leave no line: the CLI takes its prompt back.
+        is_undone = state.get("open") and state.get("answered") is False and _is_typed(line)
+        undone = [_turn_ended(state, None, _UNFINISHED, "")] if is_undone else []
+        return [
+            *undone,
+            ("input", {"kind": "message", "id": text_in(line, "uuid"), **cut(text)}),
+            *_turn_started(state),
+        ]
 
     # --- Other lines ---
 
@@ -245,7 +254,7 @@ def _turn_started(state: State, origin: str | None = None) -> list[ReaderEvent]:
     """Empty if a turn is open already."""
     if state.get("open"):
         return []
-    state["open"], state["turn"] = True, state.get("turn", 0) + 1
+    state["open"], state["answered"], state["turn"] = True, False, state.get("turn", 0) + 1
     state["origin"] = origin
     return [("turn.started", {"turn": state["turn"], "origin": origin})]
 

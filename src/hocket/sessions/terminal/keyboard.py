@@ -21,6 +21,7 @@ INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to end."""
 EMPTIED_SECONDS = 2.0
 """The time between two presses of the key that empties the line: soon after each other they may mean something else."""
+RETRY_SECONDS = 1.0
 WAIT_SECONDS = 5.0
 """How long a message waits for the one before it."""
 _ENTER = "enter:"
@@ -126,9 +127,16 @@ class TerminalKeyboard:
         await self._type(name, self._terminal.enter)
 
     async def _type(self, name: str, keys: str) -> None:
-        with suppress(OSError):
-            await asyncio.to_thread(files.append_input, self._place, name, keys)
-            files.ring(self._place, files.BELL_INPUT)
+        while True:
+            try:
+                await asyncio.to_thread(files.append_input, self._place, name, keys)
+            except (FileNotFoundError, files.NotRegularError):
+                return  # The agent removed its input file.
+            except OSError:
+                await asyncio.sleep(RETRY_SECONDS)  # No room on the disk, or no descriptor.
+            else:
+                files.ring(self._place, files.BELL_INPUT)
+                return
 
     async def _record_that(self, fits: Callable[[LiveSession | None], bool]) -> LiveSession | None:
         """Wait until the record of the process is as wanted."""

@@ -17,7 +17,7 @@ from hocket.model import Event, Run, Status
 from hocket.providers.base import LiveSession, TerminalMode
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.file_watcher import FileWatcher
-from hocket.sessions.journal import Journal, run_event
+from hocket.sessions.journal import RETRY_AFTER, Journal, run_event
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages, hook_questions
 from hocket.sessions.observed.discovery import state_of
@@ -108,8 +108,12 @@ class TerminalRuns:
 
     async def _catch_up(self, run: Run) -> None:
         """Record and send what an earlier server has typed and not recorded or sent."""
-        with suppress(HocketError, OSError):
-            await self._messages.catch_up(run)
+        while run.id in self._followed:
+            try:
+                await self._messages.catch_up(run)
+                return
+            except (HocketError, OSError):
+                await asyncio.sleep(RETRY_AFTER)
 
     async def end(self, leaf: Leaf) -> bool:
         """Read the rest of the transcript of a run whose process has ended; False if something was not read."""
