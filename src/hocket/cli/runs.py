@@ -357,7 +357,8 @@ def ps_cells(run: Run, indent: int, now: float, project: str) -> Cells:
         "ELAPSED": taken,
         "ENDED": ended,
         "TIME": ended or taken,
-        "TOK": short_count(run.get("tree_tokens", run.get("tokens"))) or "-",
+        # What a teammate has used counts with its lead, so the sum of its own tree is not known.
+        "TOK": short_count(run.get("tree_tokens") or run.get("tokens")) or "-",
         "COST": short_cost(run.get("tree_cost_usd", run.get("cost_usd"))) or "-",
         "LAST": truncate(one_line(_last_words(run, now)), LAST_CHARACTERS),
     }

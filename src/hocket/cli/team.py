@@ -70,6 +70,9 @@ def _show(client: Client, ref: str, as_json: bool) -> None:
         access.write_json({"run": run["id"], "teammates": teammates, "tasks": tasks})
     elif teammates or tasks:
         access.write_lines(strip_controls(line) for line in team_lines(teammates, tasks, access.terminal_width()))
+    elif run["teammate"] is not None:
+        lead = client.run(run["parent"])["number"]
+        print(f"Run {run['number']} is a teammate of run {lead}: hocket team {lead}", file=sys.stderr)
     else:
         print(f"Run {run['number']} has no teammates and no shared tasks.", file=sys.stderr)
     if run["status"] == "lost" and not as_json:

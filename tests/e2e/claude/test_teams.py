@@ -157,6 +157,9 @@ def test_team_is_visible_from_start_to_stop(claude: ClaudeSetup, hocket: Hocket,
     assert alice["id"].startswith("alice@session-")
     assert {one["name"] for one in team_of(hocket, lead)["teammates"]} == {"alice", "bob"}
 
+    told = hocket("team", alice["run"]).stderr
+    assert f"is a teammate of run {begun['number']}: hocket team {begun['number']}" in told
+
     (world / "walls").touch()
     began = time.monotonic()
     wait_message(hocket, lead, "alice", "team-lead", lambda data: data["text"] == "the walls stand")
