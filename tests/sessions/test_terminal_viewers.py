@@ -17,6 +17,7 @@ from hocket.keeper import files
 from hocket.model import Run, Status
 from hocket.sessions.terminal import viewers as viewers_module
 from hocket.sessions.terminal.viewers import Terminals
+from hocket.views.terminal_modes import CLEAR
 
 Scene = Callable[[EngineRunner, Run], Coroutine[Any, Any, None]]
 Play = Callable[[Scene], None]
@@ -94,7 +95,8 @@ def test_smallest_viewer_decides_the_size(play: Play) -> None:
             seen = await first.until(b"size 100x30")
             async with attached(runner, run, 120, 20) as second:
                 await second.until(b"size 100x20")
-                seen = await first.until(b"size 100x20", seen)
+                drawn, seen = seen, await first.until(b"size 100x20", seen)
+                assert CLEAR in first.received[drawn:seen], "what was below its last row would stay"
                 terminals.resize(run, second.viewer.id, 70, 50)
                 await second.until(b"size 70x30")
                 seen = await first.until(b"size 70x30", seen)

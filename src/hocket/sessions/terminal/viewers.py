@@ -73,6 +73,8 @@ class TerminalViewer:
         self.news = asyncio.Event()
         self._terminals = terminals
         self._offset = 0
+        self._is_stale = False
+        """The program is about to draw in another size, and leaves the rest of a larger screen as it is."""
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """What the terminal shows from now on, until the run ends: first what sets its modes, then a redraw."""
@@ -90,6 +92,10 @@ class TerminalViewer:
     def resize(self, size: TerminalSize) -> None:
         self.size = size
 
+    def begin_size(self, size: TerminalSize) -> None:
+        """Prepare for drawings in this size: on a larger screen nothing of the earlier ones is to stay."""
+        self._is_stale = size != self.size
+
     async def _follow(self, screen: _Screen) -> AsyncIterator[bytes]:
         while not screen.is_closed:
             is_over, end = screen.is_over, files.size(screen.out)
@@ -97,6 +103,9 @@ class TerminalViewer:
                 self._offset = 0  # The keeper has begun the file again.
             if end - self._offset > MAX_BEHIND and not is_over:
                 yield await self._begin(screen)
+            elif self._is_stale:
+                self._is_stale = False
+                yield CLEAR
             elif piece := read_at(screen.out, self._offset, CHUNK):
                 self._offset += len(piece)
                 yield piece
@@ -175,6 +184,8 @@ class _Screen:
                 redraw, self._is_dirty, self._wants_redraw = self._wants_redraw, False, False
                 size = self._smallest()
                 if size != files.read_size(self._place):
+                    for viewer in self.viewers.values():
+                        viewer.begin_size(size)
                     await self._resize(size)
                 elif redraw:
                     await self._resize(size._replace(rows=size.rows - 1 or 2))
