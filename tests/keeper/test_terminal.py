@@ -1,4 +1,4 @@
-"""An agent in a terminal: it is typed to, resized, copied and ended, whatever it does with its terminal."""
+"""An agent in a terminal: it is typed to, resized, copied and ended, no matter what it does with its terminal."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def launch(agent: Agent, request: LaunchRequest) -> Launch:
 
 
 def _mode_arguments(mode: str) -> tuple[str, ...]:
-    """Without --force it does by itself only what the user's own Cursor configuration allows; nobody can be asked."""
+    """Without --force it does by itself only what the user's own Cursor configuration allows; no one can be asked."""
     if mode == BYPASS:
         return ("--force",)
     if is_wider(mode, "default"):

@@ -28,7 +28,7 @@ class FileWatcher:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._watches: dict[int, dict[Hashable, _Watch]] = {}
-        """By number and owner, because the kernel has one watch for each file, whoever else watches it."""
+        """By number and owner, because the kernel has one watch for each file, shared by all its owners."""
         self._by_owner: dict[Hashable, set[int]] = {}
         self._on_overflow: list[Callable[[], None]] = []
 
