@@ -156,17 +156,6 @@ def test_interrupted_turn_leaves_the_lead_open(scene: Scene) -> None:
     scene(act)
 
 
-def test_interrupted_prompt_is_no_part_of_the_next_message(scene: Scene) -> None:
-    async def act(runner: LeadRunner) -> None:
-        run = await runner.lead("wait, to be restored")
-        await until(lambda: _record(runner, run)["status"] == "busy", "a turn at work")
-        await runner.engine.interrupt(run, "i")
-        await runner.engine.send(run, "next", "k")
-        await runner.said(run, "next")
-
-    scene(act)
-
-
 def _record(runner: LeadRunner, run: Run) -> dict[str, Any]:
     user = runner.project.parent / "user"
     pid = runner.engine.find(run.id).pid
@@ -435,11 +424,18 @@ def test_transcript_of_a_lead_that_ended_without_a_server_is_read(
             return run, str(runner.engine.directory(run))
 
     async def second(run: Run, place: str) -> None:
-        assert files.type_keys(place, b"last words\r/exit\r") > 0
+        note = {"type": "input", "data": {"kind": "message", "id": "k", "text": "last words"}}
+        assert files.append_input(place, "message:k", terminal.message("last words"), False, note) == "added"
+        assert files.ring(place, files.BELL_INPUT)
+        written = files.size(f"{place}/{files.IN}")
+        await until(lambda: files.read_regular(f"{place}/{files.IN_POS}", 100) == b"%019d\n" % written, "its message")
+        assert files.type_keys(place, b"\r/exit\r") > 0
         await until(lambda: files.read_exit(place) is not None, "its end")
         async with leads(home, project, user) as runner:
             ended = await runner.runner.wait(run)
             assert (ended.status, ended.result, ended.tokens) == (Status.DONE, "you said: last words", 30)
+            inputs = [event["data"]["id"] for event in await runner.runner.events(run) if event["type"] == "input"]
+            assert inputs == ["k"], "what the server that died had sent, once"
 
     run, place = asyncio.run(first())
     asyncio.run(second(run, place))

@@ -302,25 +302,6 @@ def test_teammate_is_left_alone_by_the_next_server(home: Path, project: Path) ->
     asyncio.run(scene())
 
 
-@pytest.mark.req("S5-44")
-def test_next_server_counts_the_usage_of_teammates(home: Path, project: Path) -> None:
-    async def scene() -> None:
-        async with leads(home, project, stop=False) as at:
-            lead = await at.start()
-            at.files.team(lead, "alice")
-            await at.statuses(lead, alice="active")
-            at.files.transcript(lead, said("mine", tokens=100, side=False))
-            at.follow(lead)
-            at.files.teammate(lead, "alice", said("hers", tokens=30))
-            await until(lambda: at.engine.find(lead.id).tokens == 130, "the usage of both")
-        async with leads(home, project) as at:
-            at.follow(lead)
-            at.files.transcript(lead, said("again", tokens=7, side=False))
-            await until(lambda: at.engine.find(lead.id).tokens == 137, "the usage of both and the next message")
-
-    asyncio.run(scene())
-
-
 def test_ended_teammate_is_not_resumed(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with leads(home, project) as at:

@@ -107,13 +107,14 @@ class TerminalRuns:
         self._transcripts.follow(run, leaf.spec.env, redactor=leaf.redactor, since=since, is_news=followed.is_news)
 
     async def _catch_up(self, run: Run) -> None:
-        """Record and send what an earlier server has typed and not recorded or sent."""
-        while run.id in self._followed:
-            try:
+        """Record and send what an earlier server has typed and not recorded or sent; once for a run that has ended."""
+        while True:
+            with suppress(HocketError, OSError):
                 await self._messages.catch_up(run)
                 return
-            except (HocketError, OSError):
-                await asyncio.sleep(RETRY_AFTER)
+            if run.id not in self._followed:
+                return
+            await asyncio.sleep(RETRY_AFTER)
 
     async def end(self, leaf: Leaf) -> bool:
         """Read the rest of the transcript of a run whose process has ended; False if something was not read."""
@@ -189,8 +190,12 @@ class TerminalRuns:
             named = {"session_id": record.session, "instead_of": run.session_id}
             await self._transcripts.stop(run.id, READ_SECONDS)
             await self._journal.write([run_event(run, "session", named)])
+            if followed.id not in self._followed:
+                return  # It has ended meanwhile.
             self._follow_transcript(followed)
         await self._close_questions(followed, record)
+        if followed.id not in self._followed:
+            return
         if followed.record != record:
             followed.record, followed.recorded_at = record, self._loop.time()
             followed.look_later(self._loop, LASTING_SECONDS, self._look)
